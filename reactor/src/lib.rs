@@ -1,0 +1,29 @@
+//! Descriptors, buffers, pipes and time. Has never heard of HTTP.
+//!
+//! ```text
+//!        Service (one per reactor: HTTP server, origin, load generator, relay)
+//!     ▲ incoming, event, deadline, message          │ submit, cancel, arm, close, splice …
+//!     │                                             ▼
+//!   Reactor: one thread's loop ─── Wheel (deadlines) ─── Mailbox (messages from other threads)
+//!     │ turn                                        │ ops
+//!     ▼                                             ▼
+//!   Engine:  io_uring │ epoll │ simulator      BufferPool, pipes, Slab (tokens with generations)
+//! ```
+//!
+//! All `unsafe` and every system call of the data path live in this crate.
+
+pub mod buffer;
+pub mod engine;
+pub mod pipe;
+pub mod service;
+pub mod slab;
+pub mod time;
+pub mod wheel;
+
+pub use buffer::{Buf, BufferPool};
+pub use engine::{Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, Stats, Wake};
+pub use pipe::Pipe;
+pub use service::{Context, Incoming, Service};
+pub use slab::{Slab, Token};
+pub use time::Time;
+pub use wheel::{TimerId, Wheel};

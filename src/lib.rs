@@ -1,0 +1,10 @@
+//! toron: a reverse proxy for the bare-metal Linux edge.
+//!
+//! ```text
+//!             bytes, fds, time                 HTTP, pure                     decisions, pure
+//! client ──▶  reactor/  ──events──▶ server/ ──Input──▶ proxy/transaction ──▶ policy/{router, …}
+//! upstream ◀── (io_uring | epoll | sim) ◀──ops── server/ ◀──Output── proxy/transaction   ▲
+//!                                                                        one snapshot, swapped whole
+//!                                                                        control/{config, …}
+//! ```
+//!
