@@ -8,3 +8,6 @@
 //!                                                                        control/{config, …}
 //! ```
 //!
+#![forbid(unsafe_code)]
+
+pub mod proxy;

@@ -1,7 +1,7 @@
 //! Pooled 64 KiB buffers.
 //!
 //! ```text
-//!   0        HEADROOM          start            end                 HEADROOM + CAPACITY
+//!   0        HEADROOM          start            end                 HEADROOM + CAPACITY (76 KiB)
 //!   | headroom |  consumed       |  filled        |  room                |
 //! ```
 //!
@@ -18,8 +18,10 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Payload bytes a buffer can receive.
-pub const CAPACITY: usize = 64 * 1024;
+/// Most bytes that one receive brings.
+pub const RECEIVE: usize = 64 * 1024;
+/// Payload bytes a buffer can hold: one receive, and what framing or a head may add to it.
+pub const CAPACITY: usize = RECEIVE + 8 * 1024;
 /// Bytes in front of the payload that only [`Buf::replace_front`] uses.
 pub const HEADROOM: usize = 4 * 1024;
 
@@ -74,7 +76,11 @@ impl BufferPool {
         if inner.in_use.get() >= inner.limit.get() {
             return None;
         }
-        let id = inner.free.borrow_mut().pop().unwrap_or_else(|| inner.grow());
+        let id = inner
+            .free
+            .borrow_mut()
+            .pop()
+            .unwrap_or_else(|| inner.grow());
         let data = *inner.all.borrow().get(id as usize)?;
         inner.in_use.set(inner.in_use.get() + 1);
         inner.peak.set(inner.peak.get().max(inner.in_use.get()));
@@ -121,7 +127,9 @@ impl Inner {
     fn grow(&self) -> u32 {
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { alloc(layout()) };
-        let Some(data) = NonNull::new(raw) else { handle_alloc_error(layout()) };
+        let Some(data) = NonNull::new(raw) else {
+            handle_alloc_error(layout())
+        };
         let mut all = self.all.borrow_mut();
         all.push(data);
         (all.len() - 1) as u32
@@ -151,7 +159,12 @@ impl Drop for Inner {
 
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BufferPool({} of {} in use)", self.in_use(), self.limit())
+        write!(
+            f,
+            "BufferPool({} of {} in use)",
+            self.in_use(),
+            self.limit()
+        )
     }
 }
 
@@ -273,10 +286,13 @@ impl Buf {
         self.end = HEADROOM as u32 + n;
     }
 
-    /// Where an engine writes received bytes: address and length of the room.
+    /// Where an engine writes received bytes: address of the room, and its length or [`RECEIVE`].
     pub(crate) fn room_ptr(&mut self) -> (*mut u8, usize) {
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
-        (unsafe { self.data.as_ptr().add(self.end as usize) }, self.room())
+        (
+            unsafe { self.data.as_ptr().add(self.end as usize) },
+            self.room(),
+        )
     }
 
     /// Counts `n` bytes as filled that an engine wrote at [`Buf::room_ptr`].
@@ -330,7 +346,9 @@ mod tests {
     #[test]
     fn a_front_may_grow_into_the_headroom() {
         let pool = BufferPool::new(1);
-        let Some(mut buf) = pool.take() else { panic!("pool is empty") };
+        let Some(mut buf) = pool.take() else {
+            panic!("pool is empty")
+        };
         buf.extend(b"headbody");
         assert!(buf.replace_front(4, &[b'h'; 4 + HEADROOM]));
         assert!(buf.ends_with(b"body"));
