@@ -8,3 +8,7 @@
 //!                                                                        control/{config, …}
 //! ```
 //!
+
+#![forbid(unsafe_code)]
+
+pub mod policy;
