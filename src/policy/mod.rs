@@ -4,5 +4,7 @@
 //! `control/config` makes the values of [`settings`] out of files, [`router`] compiles the routes
 //! into a table, reactors read both through one [`settings::Snapshot`] that is swapped whole.
 
+pub mod balance;
 pub mod cidr;
+pub mod router;
 pub mod settings;

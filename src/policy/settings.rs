@@ -504,7 +504,7 @@ pub enum RouteKind {
 /// A route: which requests, what with them, within which limits.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Position in [`Snapshot::routes`], which is in order of matching.
+    /// Position in [`Table::routes`](super::router::Table::routes), the order of matching.
     pub id: u32,
     /// A bounded label for logs and metrics: `example.com/api [GET,POST] {X-Tier=beta}`, cut at
     /// 128 bytes.
@@ -535,9 +535,69 @@ pub struct Route {
 pub struct Snapshot {
     /// Settings of the process.
     pub settings: Arc<Settings>,
-    /// All routes, in order of matching.
-    pub routes: Vec<Arc<Route>>,
+    /// All routes, in order of matching, and how the one of a request is found.
+    pub table: super::router::Table,
 }
 
 /// How reactors get at the present [`Snapshot`].
 pub type SharedSnapshot = Arc<ArcSwap<Snapshot>>;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Limits for tests of other things: everything off.
+    pub(crate) fn limits() -> Limits {
+        Limits {
+            max_body_bytes: u64::MAX,
+            max_concurrency: None,
+            read_timeout: Duration::ZERO,
+            write_timeout: Duration::ZERO,
+            min_progress_bytes: 0,
+            min_body_rate: 0,
+            body_timeout: None,
+            response_header_timeout: Duration::ZERO,
+            upstream_idle_timeout: Duration::ZERO,
+            upgrade_idle_timeout: Duration::ZERO,
+            header_deadline: None,
+            header_deadline_response: None,
+            request_deadline: None,
+            request_deadline_covers_upgrades: false,
+            stream_request_body: None,
+            chunked_mode: ChunkedMode::Normalize,
+            client_half_close: HalfClose::Allow,
+        }
+    }
+
+    /// Sources for [`limits`].
+    pub(crate) fn limit_sources() -> LimitSources {
+        LimitSources {
+            max_body_bytes: SetBy::Default,
+            max_concurrency: SetBy::Default,
+            read_timeout: SetBy::Default,
+            write_timeout: SetBy::Default,
+            min_progress_bytes: SetBy::Default,
+            min_body_rate: SetBy::Default,
+            body_timeout: SetBy::Default,
+            response_header_timeout: SetBy::Default,
+            upstream_idle_timeout: SetBy::Default,
+            upgrade_idle_timeout: SetBy::Default,
+            header_deadline: SetBy::Default,
+            chunked_mode: SetBy::Default,
+        }
+    }
+
+    #[test]
+    fn an_endpoint_has_the_addresses_that_were_published() {
+        let literal = Endpoint::new(0, "::1", 80);
+        assert!(literal.is_literal());
+        assert_eq!(
+            **literal.addresses(),
+            [SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 80))]
+        );
+        let name = Endpoint::new(1, "example.com", 80);
+        assert!(!name.is_literal() && name.addresses().is_empty());
+        name.publish(vec![SocketAddr::from(([127, 0, 0, 1], 80))]);
+        assert_eq!(name.addresses().len(), 1);
+    }
+}
