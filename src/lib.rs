@@ -8,6 +8,8 @@
 //!                                                                        control/{config, …}
 //! ```
 //!
+
 #![forbid(unsafe_code)]
 
+pub mod policy;
 pub mod proxy;
