@@ -286,7 +286,14 @@ impl Buf {
         self.end = HEADROOM as u32 + n;
     }
 
-    /// Where an engine writes received bytes: address of the room, and its length or [`RECEIVE`].
+    /// Bytes that may still be received: the filled part stays within [`RECEIVE`], so that there
+    /// is always room for the framing that is added to what was received.
+    #[must_use]
+    pub fn receivable(&self) -> usize {
+        (HEADROOM + RECEIVE).saturating_sub(self.end as usize)
+    }
+
+    /// Where an engine writes received bytes: address and length ([`Buf::receivable`]).
     pub(crate) fn room_ptr(&mut self) -> (*mut u8, usize) {
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
         (

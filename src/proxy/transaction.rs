@@ -357,6 +357,7 @@ pub struct Transaction {
     /// A 100 has been sent, or none is wanted.
     continued: bool,
     client_eof: bool,
+    client_too_slow: bool,
     response: Option<ResponseFacts>,
     finished: bool,
     connect_at: Option<Time>,
@@ -389,6 +390,7 @@ impl Transaction {
             source_done: facts.outstanding == 0,
             continued: !facts.expects_continue || facts.outstanding == 0,
             client_eof: false,
+            client_too_slow: false,
             response: None,
             finished: false,
             connect_at: after(now, limits.connect_timeout),
@@ -401,7 +403,7 @@ impl Transaction {
             read_window: Window::new(limits.read_timeout, limits.min_progress_bytes),
             write_window: Window::new(limits.write_timeout, WRITE_QUOTA),
         };
-        let mut out = Orders::new();
+        let mut out = Orders::none();
         out.push(Order::Connect {
             fresh: false,
             other_target: false,
@@ -412,7 +414,7 @@ impl Transaction {
     /// Takes one input.
     #[must_use]
     pub fn step(&mut self, now: Time, input: Input) -> Orders {
-        let mut out = Orders::new();
+        let mut out = Orders::none();
         if self.finished {
             return out;
         }
@@ -509,6 +511,17 @@ impl Transaction {
             }
             Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
         }
+    }
+
+    /// Whether the client connection can go on after an answer of toron's own.
+    #[must_use]
+    pub fn will_keep_client(&self) -> bool {
+        self.source_done && self.facts.keep_alive && !self.client_eof
+    }
+
+    /// The client has been told that its connection ends with this request.
+    pub fn forbid_keep_alive(&mut self) {
+        self.facts.keep_alive = false;
     }
 
     /// Whether [`Order::Finish`] has been given.
@@ -814,7 +827,7 @@ impl Transaction {
         self.header_deadline_at = None;
         self.request_deadline_at = None;
         // A client that was too slow is not waited for (I9, I18).
-        self.facts.keep_alive &= verdict != Verdict::ClientTooSlow;
+        self.client_too_slow = verdict == Verdict::ClientTooSlow;
         self.download = Download::Answering;
         self.write_window.run(now);
         out.push(Order::Answer(verdict));
@@ -829,7 +842,9 @@ impl Transaction {
     /// The one place that decides about the reuse of either connection.
     fn finish(&mut self, surplus: bool, out: &mut Orders) {
         let until_close = self.response.is_some_and(|r| r.client_until_close);
-        let client = if !self.source_done {
+        let client = if self.client_too_slow {
+            ClientEnd::Sever
+        } else if !self.source_done {
             ClientEnd::Linger
         } else if self.facts.keep_alive && !self.client_eof && !until_close {
             ClientEnd::Keep

@@ -20,6 +20,10 @@ pub struct Connection {
     pub owner: Option<Token>,
     /// The receive in flight.
     pub recv: Option<OpId>,
+    /// A wait for the socket to be readable is in flight.
+    pub polls_readable: bool,
+    /// A wait for the socket to be writable is in flight.
+    pub polls_writable: bool,
     /// Requests it has carried.
     pub served: u32,
     /// When it must not be used any more, if idle.
@@ -42,6 +46,8 @@ impl Connections {
             endpoint,
             owner: Some(owner),
             recv: None,
+            polls_readable: false,
+            polls_writable: false,
             served: 0,
             idle_until: Time(0),
         })
