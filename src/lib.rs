@@ -7,4 +7,7 @@
 //!                                                                        one snapshot, swapped whole
 //!                                                                        control/{config, …}
 //! ```
-//!
+
+#![forbid(unsafe_code)]
+
+pub mod http;
