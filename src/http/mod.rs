@@ -46,8 +46,13 @@ pub use field::{field_slots, FieldSlot};
 pub use forward::{write_request_head, Forward, UpstreamFraming};
 pub use framing::{RequestBody, ResponseBody};
 pub use reply::{write_response_head, Reply};
-pub use request::{Expect, HeadLimits, Method, RequestFacts, RequestFault, RequestHead, Target};
+pub use request::{
+    Expect, HeadLimits, Method, RequestFacts, RequestFault, RequestHead, Target, UpgradeAsked,
+};
 pub use response::{Asked, InvalidResponse, ResponseFacts, ResponseHead};
 pub use rewrite::Rewrite;
 pub use scan::{HeadScanner, Scan};
 pub use syntax::Version;
+
+#[cfg(test)]
+mod tests;
