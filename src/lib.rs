@@ -7,9 +7,10 @@
 //!                                                                        one snapshot, swapped whole
 //!                                                                        control/{config, …}
 //! ```
-//!
 
 #![forbid(unsafe_code)]
 
+pub mod http;
 pub mod policy;
 pub mod proxy;
+pub mod server;

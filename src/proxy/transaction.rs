@@ -281,7 +281,9 @@ impl Orders {
     /// No step gives more.
     pub const MOST: usize = 4;
 
-    fn new() -> Self {
+    /// No orders.
+    #[must_use]
+    pub fn none() -> Self {
         Orders {
             list: [None; Orders::MOST],
             len: 0,

@@ -37,8 +37,19 @@ pub fn channel() -> (AccessLog, LogSource) {
     let (sender, batches) = bounded(BATCHES);
     let (empty_sender, empty) = bounded(BATCHES);
     let dropped = Arc::new(AtomicU64::new(0));
-    let log = AccessLog { sender, empty, dropped: Arc::clone(&dropped) };
-    (log, LogSource { batches, empty: empty_sender, dropped })
+    let log = AccessLog {
+        sender,
+        empty,
+        dropped: Arc::clone(&dropped),
+    };
+    (
+        log,
+        LogSource {
+            batches,
+            empty: empty_sender,
+            dropped,
+        },
+    )
 }
 
 impl AccessLog {

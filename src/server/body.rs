@@ -79,12 +79,21 @@ impl Source {
     ) -> Result<Portion, ChunkFault> {
         let have = buf.len().saturating_sub(skip);
         let portion = match self {
-            Source::None => Portion { bytes: 0, last: true },
-            Source::UntilClose => Portion { bytes: have, last: false },
+            Source::None => Portion {
+                bytes: 0,
+                last: true,
+            },
+            Source::UntilClose => Portion {
+                bytes: have,
+                last: false,
+            },
             Source::Length(remaining) => {
                 let bytes = usize::try_from(*remaining).unwrap_or(usize::MAX).min(have);
                 *remaining -= bytes as u64;
-                Portion { bytes, last: *remaining == 0 }
+                Portion {
+                    bytes,
+                    last: *remaining == 0,
+                }
             }
             Source::Chunked(chunked) => return chunked.take(buf, skip, rest),
         };
@@ -124,7 +133,10 @@ impl Chunked {
             rest.extend_from_slice(bytes.get(read..).unwrap_or_default());
         }
         buf.truncate(write);
-        Ok(Portion { bytes: write - skip, last })
+        Ok(Portion {
+            bytes: write - skip,
+            last,
+        })
     }
 }
 
@@ -191,7 +203,13 @@ mod tests {
         let mut b = buf(b"headabcGET /");
         let mut rest = Vec::new();
         let portion = source.take(&mut b, 4, &mut rest).unwrap();
-        assert_eq!(portion, Portion { bytes: 3, last: true });
+        assert_eq!(
+            portion,
+            Portion {
+                bytes: 3,
+                last: true
+            }
+        );
         assert_eq!(&*b, b"headabc");
         assert_eq!(rest, b"GET /");
     }
@@ -202,15 +220,35 @@ mod tests {
         let (mut rest, mut scratch) = (Vec::new(), Vec::new());
         let mut b = buf(b"2;x=y\r\nab\r\n3\r\ncd");
         let portion = source.take(&mut b, 0, &mut rest).unwrap();
-        assert_eq!(portion, Portion { bytes: 4, last: false });
+        assert_eq!(
+            portion,
+            Portion {
+                bytes: 4,
+                last: false
+            }
+        );
         assert!(frame(Framing::Chunked, portion, b"", &mut scratch, &mut b));
         assert_eq!(&*b, b"4\r\nabcd\r\n");
 
         let mut b = buf(b"e\r\n0\r\nX-Sum: 1\r\n\r\nGET /");
         let portion = source.take(&mut b, 0, &mut rest).unwrap();
-        assert_eq!(portion, Portion { bytes: 1, last: true });
-        let Source::Chunked(chunked) = &source else { panic!() };
-        assert!(frame(Framing::Chunked, portion, &chunked.trailers, &mut scratch, &mut b));
+        assert_eq!(
+            portion,
+            Portion {
+                bytes: 1,
+                last: true
+            }
+        );
+        let Source::Chunked(chunked) = &source else {
+            panic!()
+        };
+        assert!(frame(
+            Framing::Chunked,
+            portion,
+            &chunked.trailers,
+            &mut scratch,
+            &mut b
+        ));
         assert_eq!(&*b, b"1\r\ne\r\n0\r\nX-Sum: 1\r\n\r\n");
         assert_eq!(rest, b"GET /");
     }
@@ -218,6 +256,8 @@ mod tests {
     #[test]
     fn a_fault_in_the_chunks_is_told() {
         let mut source = Source::Chunked(Chunked::default());
-        assert!(source.take(&mut buf(b"+2\r\nab\r\n"), 0, &mut Vec::new()).is_err());
+        assert!(source
+            .take(&mut buf(b"+2\r\nab\r\n"), 0, &mut Vec::new())
+            .is_err());
     }
 }

@@ -34,8 +34,16 @@ impl<E: Engine> Kit<'_, '_, E> {
         if path == b"/health" {
             let asks = matches!(request.facts.method, Method::Get | Method::Head);
             // A monitor must not stay green while the application behind is dead.
-            let taken = snapshot.routes.iter().any(|route| route.prefix == "/health");
-            let answer = if self.core.is_draining() { Answer::Draining } else { Answer::Healthy };
+            let taken = snapshot
+                .table
+                .routes()
+                .iter()
+                .any(|route| route.prefix == "/health");
+            let answer = if self.core.is_draining() {
+                Answer::Draining
+            } else {
+                Answer::Healthy
+            };
             return (asks && !taken).then_some(Builtin::Answer(answer));
         }
         if path == b"/internal" || path.starts_with(b"/internal/") {
@@ -122,20 +130,20 @@ pub(crate) fn describe(request: &RequestHead<'_, '_>, path: &[u8], out: &mut Vec
 }
 
 /// Who may use `/internal/` (interface.md, Built in).
-fn admit(
-    snapshot: &Snapshot,
-    request: &RequestHead<'_, '_>,
-    peer: IpAddr,
-) -> Result<(), Answer> {
+fn admit(snapshot: &Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr) -> Result<(), Answer> {
     let admin = &snapshot.settings.admin;
-    let Some(key) = &admin.key else { return Err(Answer::NotFound) };
+    let Some(key) = &admin.key else {
+        return Err(Answer::NotFound);
+    };
     let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip"];
     let relayed = forwarded.iter().any(|name| request.field(name).is_some());
     if relayed || !admin.subnets.iter().any(|subnet| subnet.contains(peer)) {
         return Err(Answer::AdminSubnet);
     }
     let given = request.field("x-toron-admin-key").or_else(|| {
-        request.field("authorization").and_then(|value| value.strip_prefix(b"Bearer "))
+        request
+            .field("authorization")
+            .and_then(|value| value.strip_prefix(b"Bearer "))
     });
     match given {
         Some(given) if same(given, key.as_bytes()) => Ok(()),
@@ -154,13 +162,22 @@ fn same(given: &[u8], key: &[u8]) -> bool {
 
 /// The answer that a configuration spells out.
 pub(crate) fn fixed_answer(fixed: &FixedResponse) -> FixedAnswer<'_> {
-    FixedAnswer { status: fixed.status, fields: &fixed.headers, body: fixed.body.as_bytes() }
+    FixedAnswer {
+        status: fixed.status,
+        fields: &fixed.headers,
+        body: fixed.body.as_bytes(),
+    }
 }
 
 /// Appends a 200 with a JSON text; returns whether the connection goes on.
 pub(crate) fn write_json(text: &str, rendering: &Rendering<'_>, out: &mut Vec<u8>) -> bool {
     let fields = [("Content-Type".to_owned(), "application/json".to_owned())];
-    FixedAnswer { status: 200, fields: &fields, body: text.as_bytes() }.write(rendering, out)
+    FixedAnswer {
+        status: 200,
+        fields: &fields,
+        body: text.as_bytes(),
+    }
+    .write(rendering, out)
 }
 
 /// The text of an address.
@@ -188,7 +205,9 @@ mod tests {
 
     #[test]
     fn a_mapped_address_is_shown_as_ipv4() {
-        let mapped = "::ffff:192.0.2.1".parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
+        let mapped = "::ffff:192.0.2.1"
+            .parse()
+            .unwrap_or(IpAddr::from([0, 0, 0, 0]));
         assert_eq!(ip_text(mapped, &mut [0; 48]), b"192.0.2.1");
     }
 }

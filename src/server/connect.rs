@@ -18,14 +18,22 @@ const LOCAL: [i32; 6] = [24, 23, 99, 105, 12, 11];
 impl<E: Engine> Kit<'_, '_, E> {
     /// Takes an idle connection or dials.
     pub(crate) fn connect(&mut self, session: &mut Session, fresh: bool, other_target: bool) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let snapshot = std::rc::Rc::clone(&exchange.snapshot);
-        let Some(route) = snapshot.routes.get(exchange.route) else { return };
-        let RouteKind::Upstream(upstream) = &route.kind else { return };
+        let Some(route) = snapshot.table.routes().get(exchange.route) else {
+            return;
+        };
+        let RouteKind::Upstream(upstream) = &route.kind else {
+            return;
+        };
         if other_target {
             next_target(exchange, upstream);
         }
-        let Some(target) = upstream.targets.get(exchange.target) else { return };
+        let Some(target) = upstream.targets.get(exchange.target) else {
+            return;
+        };
         let endpoint = &target.endpoint;
         let idempotent = exchange.facts.method.is_idempotent();
         if !fresh {
@@ -84,7 +92,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// A client that goes away while the upstream is being dialled is noticed (I39).
     fn watch_while_dialling(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else { return };
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
         if exchange.transaction.request_is_whole() {
             self.watch_client(session);
         } else {
@@ -99,7 +109,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.step(session, Input::Connected { reused: false });
             }
             Outcome::Failed { errno, .. } => {
-                log::info!("upstream connection failed: {}", std::io::Error::from_raw_os_error(errno));
+                log::info!(
+                    "upstream connection failed: {}",
+                    std::io::Error::from_raw_os_error(errno)
+                );
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
                     ConnectFailure::NoResources
@@ -116,10 +129,17 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(crate) fn park_upstream(&mut self, session: &mut Session) {
         let now = self.now();
         let draining = self.core.drain.is_some();
-        let Some(exchange) = session.exchange.as_mut() else { return };
-        let Some(token) = exchange.upstream else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let Some(token) = exchange.upstream else {
+            return;
+        };
         let settings = &exchange.snapshot.settings;
-        let keep = keep_for(settings.idle_conn_timeout, exchange.download.keep_alive_timeout());
+        let keep = keep_for(
+            settings.idle_conn_timeout,
+            exchange.download.keep_alive_timeout(),
+        );
         let most = settings.max_idle_per_target;
         if draining || !self.core.upstreams.park(token, now, keep, most) {
             return;

@@ -63,7 +63,9 @@ impl Download {
 impl<E: Engine> Kit<'_, '_, E> {
     /// Something came from the upstream.
     pub(crate) fn upstream_received(&mut self, session: &mut Session, outcome: Outcome) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let download = exchange.transaction.download();
         match outcome {
             Outcome::Received { buf, .. } => match download {
@@ -92,7 +94,12 @@ impl<E: Engine> Kit<'_, '_, E> {
                     Outcome::Eof { buf } | Outcome::Failed { buf, .. } => buf.is_some(),
                     _ => false,
                 };
-                self.step(session, Input::UpstreamGone { response_begun: begun });
+                self.step(
+                    session,
+                    Input::UpstreamGone {
+                        response_begun: begun,
+                    },
+                );
             }
         }
     }
@@ -100,7 +107,9 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Looks at what has come of a response head.
     pub(crate) fn response_next(&mut self, session: &mut Session) {
         loop {
-            let Some(exchange) = session.exchange.as_mut() else { return };
+            let Some(exchange) = session.exchange.as_mut() else {
+                return;
+            };
             if exchange.transaction.download() != transaction::Download::Waiting {
                 return;
             }
@@ -126,15 +135,24 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn response_more(&mut self, session: &mut Session, buf: Buf) {
-        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else { return };
-        let Some(connection) = self.core.upstreams.get_mut(token) else { return };
-        let op = Op::RecvInto { fd: connection.fd, buf };
+        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get_mut(token) else {
+            return;
+        };
+        let op = Op::RecvInto {
+            fd: connection.fd,
+            buf,
+        };
         connection.recv = Some(self.cx.engine.submit(Lane::UpstreamRecv.key(token), op));
     }
 
     /// A whole head is there. `true` to go on with the next one, behind an interim response.
-    fn response_head(&mut self, session: &mut Session, mut buf: Buf, len: usize) -> bool {
-        let Some(exchange) = session.exchange.as_mut() else { return false };
+    fn response_head(&mut self, session: &mut Session, buf: Buf, len: usize) -> bool {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
         let mut scratch = std::mem::take(&mut self.core.scratch);
         scratch.clear();
         let written = {
@@ -217,7 +235,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         to: ResponseBody,
     ) {
         self.release_request(session);
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let download = &mut exchange.download;
         download.source = match from {
             ResponseBody::None => Source::None,
@@ -234,10 +254,13 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.step(session, Input::BadResponseBody);
             return;
         };
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let download = &mut exchange.download;
         body::push_opening(download.framing, portion, &mut self.core.scratch);
-        let fits = buf.replace_front(len, &self.core.scratch) && close_portion(download, portion, &mut buf);
+        let fits = buf.replace_front(len, &self.core.scratch)
+            && close_portion(download, portion, &mut buf);
         if !fits {
             // Fields that were rewritten outgrew the room in front of them.
             log::warn!("a response head grew by more than 4 KiB by rewriting");
@@ -248,7 +271,12 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// Reduces what stands behind `skip` bytes to body bytes. `None` if it is malformed.
-    fn download_take(&mut self, session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Portion> {
+    fn download_take(
+        &mut self,
+        session: &mut Session,
+        buf: &mut Buf,
+        skip: usize,
+    ) -> Option<Portion> {
         let download = &mut session.exchange.as_mut()?.download;
         let mut rest = Vec::new();
         let portion = download.source.take(buf, skip, &mut rest).ok()?;
@@ -263,12 +291,14 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.step(session, Input::BadResponseBody);
             return;
         };
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let scratch = &mut self.core.scratch;
         scratch.clear();
         body::push_opening(exchange.download.framing, portion, scratch);
-        let fits = buf.replace_front(0, scratch)
-            && close_portion(&exchange.download, portion, &mut buf);
+        let fits =
+            buf.replace_front(0, scratch) && close_portion(&exchange.download, portion, &mut buf);
         debug_assert!(fits, "a receive leaves room for its framing");
         if buf.is_empty() {
             self.download_next(session);
@@ -284,7 +314,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Does what the download needs next.
     pub(crate) fn download_next(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         if session.output.is_busy()
             || exchange.transaction.download() != transaction::Download::Moving
         {
@@ -292,7 +324,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let download = &mut exchange.download;
         if download.owes_last_chunk {
-            let Some(mut buf) = self.take_buffer(session) else { return };
+            let Some(mut buf) = self.take_buffer(session) else {
+                return;
+            };
             buf.extend(crate::http::chunk::LAST_CHUNK);
             if let Some(exchange) = session.exchange.as_mut() {
                 exchange.download.owes_last_chunk = false;
@@ -326,9 +360,18 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Moves one pipe's worth. `false` when there is nothing to do at present.
     fn download_splice_round(&mut self, session: &mut Session) -> bool {
-        let Some(exchange) = session.exchange.as_mut() else { return false };
-        let Some(token) = exchange.upstream else { return false };
-        let Some(fd) = self.core.upstreams.get(token).map(|connection| connection.fd) else {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let Some(token) = exchange.upstream else {
+            return false;
+        };
+        let Some(fd) = self
+            .core
+            .upstreams
+            .get(token)
+            .map(|connection| connection.fd)
+        else {
             return false;
         };
         let download = &mut exchange.download;
@@ -340,11 +383,21 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         if pipe.held() > 0 {
             let held = pipe.held();
-            match self.cx.engine.splice_out(pipe, session.fd, held, outstanding > 0) {
+            match self
+                .cx
+                .engine
+                .splice_out(pipe, session.fd, held, outstanding > 0)
+            {
                 Ok(n) => {
                     exchange.bytes_out += n as u64;
                     let pending = (held - n.min(held)) as u64 + outstanding;
-                    return self.step(session, Input::Sent { bytes: n as u64, pending });
+                    return self.step(
+                        session,
+                        Input::Sent {
+                            bytes: n as u64,
+                            pending,
+                        },
+                    );
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.download_await_client(session);
@@ -377,7 +430,12 @@ impl<E: Engine> Kit<'_, '_, E> {
                 false
             }
             Ok(_) | Err(_) => {
-                self.step(session, Input::UpstreamGone { response_begun: true });
+                self.step(
+                    session,
+                    Input::UpstreamGone {
+                        response_begun: true,
+                    },
+                );
                 false
             }
         }
@@ -397,7 +455,11 @@ impl<E: Engine> Kit<'_, '_, E> {
     fn download_await_client(&mut self, session: &mut Session) {
         if !session.polls_writable {
             session.polls_writable = true;
-            self.submit(session, Lane::ClientWritable, Op::Writable { fd: session.fd });
+            self.submit(
+                session,
+                Lane::ClientWritable,
+                Op::Writable { fd: session.fd },
+            );
         }
         self.step(session, Input::DownloadWaits(Side::Client));
     }
@@ -423,7 +485,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The request cannot have to be sent again: its bytes are given back.
     pub(crate) fn release_request(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else { return };
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
         if exchange.transaction.keeps_request() {
             return;
         }
@@ -457,7 +521,7 @@ fn write_head(
     out: &mut Vec<u8>,
 ) -> crate::http::reply::Promised {
     let snapshot = &exchange.snapshot;
-    let route = snapshot.routes.get(exchange.route);
+    let route = snapshot.table.routes().get(exchange.route);
     let rewrite = route.and_then(|route| match &route.kind {
         RouteKind::Upstream(upstream) if upstream.strip_prefix && route.prefix != "/" => {
             let target = upstream.targets.get(exchange.target)?;

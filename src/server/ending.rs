@@ -35,7 +35,10 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Waits for bytes from the client, if nothing waits for them already.
     pub(crate) fn receive(&mut self, session: &mut Session) {
         if session.recv.is_none() && !session.eof {
-            let op = Op::Recv { fd: session.fd, many: false };
+            let op = Op::Recv {
+                fd: session.fd,
+                many: false,
+            };
             session.recv = Some(self.submit(session, Lane::ClientRecv, op));
         }
     }
@@ -50,7 +53,11 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// An empty buffer, or `None`: then [`Kit::resume`] is called when there is one.
     pub(crate) fn take_buffer(&mut self, session: &mut Session) -> Option<Buf> {
-        if let Some(buf) = session.spare.take().or_else(|| self.cx.engine.buffers().take()) {
+        if let Some(buf) = session
+            .spare
+            .take()
+            .or_else(|| self.cx.engine.buffers().take())
+        {
             return Some(buf);
         }
         if !session.awaits_buffer {
@@ -85,7 +92,15 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         session.output.in_flight = Some(tag);
-        self.submit(session, Lane::ClientSend, Op::Send { fd: session.fd, buf, more: false });
+        self.submit(
+            session,
+            Lane::ClientSend,
+            Op::Send {
+                fd: session.fd,
+                buf,
+                more: false,
+            },
+        );
     }
 
     /// Sends a short text, as soon as there is a buffer for it.
@@ -101,7 +116,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The client took bytes, or does not.
     pub(crate) fn client_sent(&mut self, session: &mut Session, outcome: Outcome) {
-        let Some(tag) = session.output.in_flight else { return };
+        let Some(tag) = session.output.in_flight else {
+            return;
+        };
         let (buf, n) = match outcome {
             Outcome::Sent { buf, n } => (buf, n),
             _ => return self.client_lost(session),
@@ -110,13 +127,23 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.bytes_out += n as u64;
             if !matches!(tag, Tag::Continue | Tag::Tunnel) {
                 let pending = buf.len() as u64;
-                if !self.step(session, Input::Sent { bytes: n as u64, pending }) {
+                if !self.step(
+                    session,
+                    Input::Sent {
+                        bytes: n as u64,
+                        pending,
+                    },
+                ) {
                     return;
                 }
             }
         }
         if !buf.is_empty() {
-            let op = Op::Send { fd: session.fd, buf, more: false };
+            let op = Op::Send {
+                fd: session.fd,
+                buf,
+                more: false,
+            };
             self.submit(session, Lane::ClientSend, op);
             return;
         }
@@ -181,7 +208,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             session.input = session.ahead.take();
         }
         if session.input.is_none() && !session.spill.is_empty() {
-            let Some(mut buf) = self.take_buffer(session) else { return };
+            let Some(mut buf) = self.take_buffer(session) else {
+                return;
+            };
             // At most one receive was spilled, and a buffer holds more than that.
             buf.extend(&session.spill);
             session.spill.clear();
@@ -201,7 +230,11 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// what was sent to it (I9).
     pub(crate) fn linger(&mut self, session: &mut Session) {
         let now = self.now();
-        session.phase = Phase::Lingering { started: now, last: now, discarded: 0 };
+        session.phase = Phase::Lingering {
+            started: now,
+            last: now,
+            discarded: 0,
+        };
         session.input = None;
         session.ahead = None;
         session.spill = Vec::new();
@@ -227,14 +260,23 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         if !session.polls_readable {
             session.polls_readable = true;
-            self.submit(session, Lane::ClientReadable, Op::Readable { fd: session.fd });
+            self.submit(
+                session,
+                Lane::ClientReadable,
+                Op::Readable { fd: session.fd },
+            );
         }
     }
 
     /// Counts; `false` when enough has been thrown away.
     pub(crate) fn count_discarded(&mut self, session: &mut Session, n: usize) -> bool {
         let now = self.now();
-        let Phase::Lingering { last, discarded, .. } = &mut session.phase else { return true };
+        let Phase::Lingering {
+            last, discarded, ..
+        } = &mut session.phase
+        else {
+            return true;
+        };
         *last = now;
         *discarded += n as u64;
         *discarded < LINGER_BYTES
@@ -261,26 +303,36 @@ impl<E: Engine> Kit<'_, '_, E> {
         let after = |since: Time, length: Duration| (!length.is_zero()).then(|| since + length);
         let deadline = match session.phase {
             Phase::Idle => {
-                let length =
-                    if session.served == 0 { settings.header_timeout } else { settings.idle_timeout };
+                let length = if session.served == 0 {
+                    settings.header_timeout
+                } else {
+                    settings.idle_timeout
+                };
                 earliest(after(session.since, length), drain.map(|d| d.idle_until))
             }
             Phase::Head => after(session.since, settings.header_timeout),
-            Phase::Exchange => {
-                session.exchange.as_ref().and_then(|exchange| exchange.transaction.deadline())
-            }
+            Phase::Exchange => session
+                .exchange
+                .as_ref()
+                .and_then(|exchange| exchange.transaction.deadline()),
             Phase::Answering { .. } => after(session.since, settings.write_timeout),
             Phase::Lingering { started, last, .. } => {
                 Some((last + LINGER_SILENCE).min(started + LINGER_TOTAL))
             }
             Phase::Gone => None,
         };
-        self.cx.wheel.arm(session.timer, earliest(deadline, drain.map(|d| d.until)));
+        self.cx
+            .wheel
+            .arm(session.timer, earliest(deadline, drain.map(|d| d.until)));
     }
 
     /// The session's timer fired.
     pub(crate) fn deadline(&mut self, session: &mut Session) {
-        if self.core.drain.is_some_and(|drain| drain.until <= self.now()) {
+        if self
+            .core
+            .drain
+            .is_some_and(|drain| drain.until <= self.now())
+        {
             return self.close(session, Close::Orderly);
         }
         match session.phase {

@@ -7,10 +7,10 @@ use toron_reactor::{Buf, Close, Engine, Op, Outcome, Time, Token};
 
 use super::body::Framing;
 use super::builtin::fixed_answer;
+use super::download::Download;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::upload::Upload;
-use super::download::Download;
 use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::{HeadScanner, Method, RequestFacts};
@@ -72,7 +72,7 @@ impl Exchange {
     /// The route that took the request.
     #[must_use]
     pub fn route(&self) -> Option<&Arc<Route>> {
-        self.snapshot.routes.get(self.route)
+        self.snapshot.table.routes().get(self.route)
     }
 }
 
@@ -100,7 +100,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 return false;
             }
             match order {
-                Order::Connect { fresh, other_target } => {
+                Order::Connect {
+                    fresh,
+                    other_target,
+                } => {
                     self.connect(session, fresh, other_target);
                 }
                 Order::SendHead => self.send_request(session),
@@ -123,9 +126,13 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Goes on with what waited for a buffer.
     pub(crate) fn resume_exchange(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else { return };
-        let (upload, download) =
-            (exchange.transaction.upload(), exchange.transaction.download());
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        let (upload, download) = (
+            exchange.transaction.upload(),
+            exchange.transaction.download(),
+        );
         if upload == transaction::Upload::Head && exchange.request.is_none() {
             return self.send_request(session);
         }
@@ -180,7 +187,9 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn exchange_received(&mut self, session: &mut Session, outcome: Outcome) {
-        let Some(exchange) = session.exchange.as_ref() else { return };
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
         let upload = exchange.transaction.upload();
         let whole = exchange.transaction.request_is_whole();
         match outcome {
@@ -213,23 +222,38 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Sends the head and the body bytes that came with it, and awaits the response.
     fn send_request(&mut self, session: &mut Session) {
-        if session.exchange.as_ref().is_some_and(|exchange| exchange.request.is_none())
+        if session
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.request.is_none())
             && !self.rebuild_request(session)
         {
             return;
         }
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let (Some(upstream), Some(buf)) = (exchange.upstream, exchange.request.take()) else {
             return;
         };
         exchange.upstream_busy = true;
         exchange.scanner = HeadScanner::response();
-        let Some(connection) = self.core.upstreams.get(upstream) else { return };
-        let op = Op::Send { fd: connection.fd, buf, more: false };
+        let Some(connection) = self.core.upstreams.get(upstream) else {
+            return;
+        };
+        let op = Op::Send {
+            fd: connection.fd,
+            buf,
+            more: false,
+        };
         self.cx.engine.submit(Lane::UpstreamSend.key(upstream), op);
         self.upstream_receive(session);
         // While the request is under way, the client is watched (I39).
-        if session.exchange.as_ref().is_some_and(|x| x.transaction.request_is_whole()) {
+        if session
+            .exchange
+            .as_ref()
+            .is_some_and(|x| x.transaction.request_is_whole())
+        {
             self.watch_client(session);
         }
     }
@@ -245,10 +269,17 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Waits for bytes from the upstream, if nothing waits for them already.
     pub(crate) fn upstream_receive(&mut self, session: &Session) {
-        let Some(upstream) = session.exchange.as_ref().and_then(|x| x.upstream) else { return };
-        let Some(connection) = self.core.upstreams.get_mut(upstream) else { return };
+        let Some(upstream) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get_mut(upstream) else {
+            return;
+        };
         if connection.recv.is_none() {
-            let op = Op::Recv { fd: connection.fd, many: false };
+            let op = Op::Recv {
+                fd: connection.fd,
+                many: false,
+            };
             let id = self.cx.engine.submit(Lane::UpstreamRecv.key(upstream), op);
             connection.recv = Some(id);
         }
@@ -256,8 +287,12 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The upstream took bytes, or does not.
     pub(crate) fn upstream_sent(&mut self, session: &mut Session, outcome: Outcome) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
-        let Some(upstream) = exchange.upstream else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let Some(upstream) = exchange.upstream else {
+            return;
+        };
         let Outcome::Sent { buf, n } = outcome else {
             exchange.upstream_busy = false;
             let untouched = !exchange.upstream_touched;
@@ -266,8 +301,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.upstream_touched |= n > 0;
         let upload = exchange.transaction.upload();
         if !buf.is_empty() {
-            let Some(connection) = self.core.upstreams.get(upstream) else { return };
-            let op = Op::Send { fd: connection.fd, buf, more: false };
+            let Some(connection) = self.core.upstreams.get(upstream) else {
+                return;
+            };
+            let op = Op::Send {
+                fd: connection.fd,
+                buf,
+                more: false,
+            };
             self.cx.engine.submit(Lane::UpstreamSend.key(upstream), op);
             if upload == transaction::Upload::Moving {
                 self.step(session, Input::Passed);
@@ -294,13 +335,20 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The upstream's socket takes no more.
     pub(crate) fn upstream_write_failed(&mut self, session: &mut Session, untouched: bool) {
-        let Some(exchange) = session.exchange.as_ref() else { return };
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
         match exchange.transaction.upload() {
             transaction::Upload::Head | transaction::Upload::Moving => {
                 self.step(session, Input::UpstreamWriteFailed { untouched });
             }
             transaction::Upload::Tunnel => {
-                self.step(session, Input::UpstreamGone { response_begun: true });
+                self.step(
+                    session,
+                    Input::UpstreamGone {
+                        response_begun: true,
+                    },
+                );
             }
             transaction::Upload::Held
             | transaction::Upload::Done
@@ -312,7 +360,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Closes the upstream connection of the exchange.
     pub(crate) fn close_upstream(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
         exchange.response = None;
@@ -341,7 +391,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             Verdict::RequestDeadline => Answer::RequestDeadline,
         };
         let draining = self.core.is_draining();
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let keep = exchange.transaction.will_keep_client() && !draining;
         if !keep {
             exchange.transaction.forbid_keep_alive();
@@ -354,9 +406,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             allow: "",
         };
         let fixed = match verdict {
-            Verdict::HeaderDeadline => {
-                exchange.route().and_then(|r| r.limits.header_deadline_response.clone())
-            }
+            Verdict::HeaderDeadline => exchange
+                .route()
+                .and_then(|r| r.limits.header_deadline_response.clone()),
             _ => None,
         };
         let mut text = std::mem::take(&mut self.core.scratch);
@@ -389,7 +441,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.park_upstream(session);
         }
         self.close_upstream(session);
-        let Some(mut exchange) = session.exchange.take() else { return };
+        let Some(mut exchange) = session.exchange.take() else {
+            return;
+        };
         self.log_request(session, &exchange);
         self.core.exchanges -= 1;
         self.core.requests += 1;

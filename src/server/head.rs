@@ -17,15 +17,13 @@ use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::forward::sane_request_id;
 use crate::http::path::{normalise, strip_prefix};
-use crate::http::{
-    field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner,
-    RequestBody, RequestFacts, RequestHead, Scan, Target, UpstreamFraming, Version,
-};
 use crate::http::request::{self, UpgradeAsked};
-use crate::policy::router::Lookup;
-use crate::policy::settings::{
-    self, ChunkedMode, Route, RouteKind, Settings, Snapshot, Upstream,
+use crate::http::{
+    field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, RequestBody,
+    RequestFacts, RequestHead, Scan, Target, UpstreamFraming, Version,
 };
+use crate::policy::router::Lookup;
+use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Snapshot, Upstream};
 use crate::proxy::transaction::{ClientEnd, Facts, Limits, Transaction};
 
 /// Most fields of a head that a configuration may allow.
@@ -47,7 +45,13 @@ impl Refusal {
     /// The head could not be understood: whatever follows it is not understood either.
     fn unread(answer: Answer) -> Self {
         let client = Version::Http11;
-        Refusal { answer, whole: None, keep_alive: false, client, head_only: false }
+        Refusal {
+            answer,
+            whole: None,
+            keep_alive: false,
+            client,
+            head_only: false,
+        }
     }
 }
 
@@ -119,7 +123,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Looks for the end of the head, and begins the request when it is there.
     pub(crate) fn advance_head(&mut self, session: &mut Session) {
-        let Some(mut input) = session.input.take() else { return };
+        let Some(mut input) = session.input.take() else {
+            return;
+        };
         let most = self.core.snapshot.settings.max_header_bytes;
         match session.scanner.scan(&input) {
             Scan::Incomplete if input.len() >= most || input.receivable() == 0 => {
@@ -129,7 +135,10 @@ impl<E: Engine> Kit<'_, '_, E> {
             Scan::Incomplete if session.eof => self.close(session, Close::Orderly),
             Scan::Incomplete => {
                 input.compact();
-                let op = Op::RecvInto { fd: session.fd, buf: input };
+                let op = Op::RecvInto {
+                    fd: session.fd,
+                    buf: input,
+                };
                 session.recv = Some(self.submit(session, Lane::ClientRecv, op));
             }
             Scan::Complete { len, .. } if len > most => {
@@ -160,7 +169,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         let snapshot = self.core.pin();
         let head = input.get(..head_len).unwrap_or_default();
         let mut slots = field_slots::<MOST_FIELDS>();
-        let limits = HeadLimits { max_fields: snapshot.settings.max_header_count };
+        let limits = HeadLimits {
+            max_fields: snapshot.settings.max_header_count,
+        };
         let mut room = std::mem::take(&mut self.core.path_room);
         room.resize(input.len().max(room.len()), 0);
         let verdict = match request::parse(head, &limits, &mut slots) {
@@ -193,7 +204,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         room: &mut [u8],
     ) -> Verdict {
         let whole = whole_length(&request.facts, head_len, input.len());
-        let mut arrival = Arrival { snapshot, request, head_len, path: b"*", input, whole };
+        let mut arrival = Arrival {
+            snapshot,
+            request,
+            head_len,
+            path: b"*",
+            input,
+            whole,
+        };
         if request.target == Target::Asterisk {
             return arrival.refuse(Answer::Options);
         }
@@ -210,7 +228,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// The checks between phase 1 and the dial, in their order (ingress.md, Route lookup and the
     /// order of checks).
     fn judge(&mut self, session: &mut Session, arrival: &Arrival<'_, '_, '_>) -> Verdict {
-        let Arrival { snapshot, request, path, whole, .. } = *arrival;
+        let Arrival {
+            snapshot,
+            request,
+            path,
+            whole,
+            ..
+        } = *arrival;
         let draining = self.core.is_draining();
         if let Some(answered) = self.builtin(session, snapshot, &request, path) {
             return match answered {
@@ -268,8 +292,17 @@ impl<E: Engine> Kit<'_, '_, E> {
         route: &Arc<Route>,
         upstream: &Upstream,
     ) -> Result<Option<Box<Exchange>>, Answer> {
-        let Arrival { snapshot, request, head_len, path, input, .. } = *arrival;
-        let Some(mut buf) = self.take_buffer(session) else { return Ok(None) };
+        let Arrival {
+            snapshot,
+            request,
+            head_len,
+            path,
+            input,
+            ..
+        } = *arrival;
+        let Some(mut buf) = self.take_buffer(session) else {
+            return Ok(None);
+        };
         let index = route.id as usize;
         let target = self
             .core
@@ -379,7 +412,9 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Writes the request for the present target anew, from what is kept of it. `false` when it
     /// must wait for a buffer, or cannot be done.
     pub(crate) fn rebuild_request(&mut self, session: &mut Session) -> bool {
-        let Some(mut buf) = self.take_buffer(session) else { return false };
+        let Some(mut buf) = self.take_buffer(session) else {
+            return false;
+        };
         let (Some(exchange), Some(input)) = (session.exchange.as_mut(), session.input.as_ref())
         else {
             return false;
@@ -387,11 +422,18 @@ impl<E: Engine> Kit<'_, '_, E> {
         let snapshot = Rc::clone(&exchange.snapshot);
         let head = input.get(..exchange.head_len).unwrap_or_default();
         let mut slots = field_slots::<MOST_FIELDS>();
-        let limits = HeadLimits { max_fields: MOST_FIELDS };
-        let Ok(request) = request::parse(head, &limits, &mut slots) else { return false };
+        let limits = HeadLimits {
+            max_fields: MOST_FIELDS,
+        };
+        let Ok(request) = request::parse(head, &limits, &mut slots) else {
+            return false;
+        };
         let mut room = std::mem::take(&mut self.core.path_room);
         room.resize(head.len().max(room.len()), 0);
-        let fits = match (normalise(request.path, &mut room), snapshot.routes.get(exchange.route)) {
+        let fits = match (
+            normalise(request.path, &mut room),
+            snapshot.table.routes().get(exchange.route),
+        ) {
             (Ok(path), Some(route)) => match &route.kind {
                 RouteKind::Upstream(upstream) => Forwarding {
                     settings: &snapshot.settings,
@@ -408,7 +450,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         self.core.path_room = room;
         if fits {
-            buf.extend(input.get(exchange.head_len..session.request_len).unwrap_or_default());
+            buf.extend(
+                input
+                    .get(exchange.head_len..session.request_len)
+                    .unwrap_or_default(),
+            );
             exchange.request = Some(buf);
         }
         fits
@@ -417,7 +463,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     // ---- refusals ----
 
     fn refuse(&mut self, session: &mut Session, refusal: Refusal) {
-        let Refusal { answer, whole, keep_alive, client, head_only } = refusal;
+        let Refusal {
+            answer,
+            whole,
+            keep_alive,
+            client,
+            head_only,
+        } = refusal;
         log::debug!("{}: {} {}", session.peer, answer.status(), answer.code());
         let rendering = Rendering {
             client,
@@ -476,13 +528,11 @@ fn whole_length(facts: &RequestFacts, head_len: usize, have: usize) -> Option<us
     }
 }
 
-fn lookup<'s>(
-    snapshot: &'s Snapshot,
-    request: &RequestHead<'_, '_>,
-    path: &[u8],
-) -> Lookup<'s> {
+fn lookup<'s>(snapshot: &'s Snapshot, request: &RequestHead<'_, '_>, path: &[u8]) -> Lookup<'s> {
     let host = request.host.map_or(&b""[..], |host| host.as_bytes());
-    snapshot.table.lookup(host, path, request.method, |name| request.field(name))
+    snapshot
+        .table
+        .lookup(host, path, request.method, |name| request.field(name))
 }
 
 /// An unmatched request with a body follows the rule of I8.
@@ -499,9 +549,7 @@ fn check_body(facts: &RequestFacts, route: &Route) -> Option<Answer> {
         RequestBody::Chunked if route.limits.chunked_mode == ChunkedMode::Reject => {
             Some(Answer::ChunkedDisabled)
         }
-        RequestBody::Length(n) if n > route.limits.max_body_bytes => {
-            Some(Answer::DeclaredTooLarge)
-        }
+        RequestBody::Length(n) if n > route.limits.max_body_bytes => Some(Answer::DeclaredTooLarge),
         _ if facts.expect == Expect::Other => Some(Answer::ExpectationFailed),
         RequestBody::None | RequestBody::Length(_) | RequestBody::Chunked => None,
     }
@@ -560,9 +608,15 @@ impl Forwarding<'_> {
         out: &mut Vec<u8>,
         buf: &mut Buf,
     ) -> bool {
-        let Some(target) = self.upstream.targets.get(self.target) else { return false };
+        let Some(target) = self.upstream.targets.get(self.target) else {
+            return false;
+        };
         let stripped = self.stripped(path);
-        let trusted = self.settings.trusted_proxies.iter().any(|cidr| cidr.contains(self.peer));
+        let trusted = self
+            .settings
+            .trusted_proxies
+            .iter()
+            .any(|cidr| cidr.contains(self.peer));
         let mut ip = [0; 48];
         let ip = ip_text(self.peer, &mut ip);
         let forward = Forward {

@@ -55,7 +55,10 @@ impl Lane {
     /// The key of this lane for an entry.
     #[must_use]
     pub fn key(self, token: Token) -> Key {
-        Key { token, lane: self as u8 }
+        Key {
+            token,
+            lane: self as u8,
+        }
     }
 
     /// The lane of a key made by [`Lane::key`].
@@ -71,7 +74,10 @@ mod tests {
 
     #[test]
     fn every_lane_comes_back_from_its_key() {
-        let token = Token { index: 1, generation: 2 };
+        let token = Token {
+            index: 1,
+            generation: 2,
+        };
         for lane in Lane::ALL {
             assert_eq!(Lane::of(lane.key(token)), Some(lane));
         }

@@ -113,14 +113,19 @@ pub(crate) struct RequestIds {
 
 impl RequestIds {
     fn new(seed: u64) -> Self {
-        RequestIds { high: mix(seed), low: mix(seed ^ 0x5851_f42d_4c95_7f2d) }
+        RequestIds {
+            high: mix(seed),
+            low: mix(seed ^ 0x5851_f42d_4c95_7f2d),
+        }
     }
 
     /// 32 hexadecimal digits, unique in practice.
     pub(crate) fn next(&mut self, text: &mut [u8; 32]) {
         self.low = self.low.wrapping_add(1);
         let words = [self.high, mix(self.low)];
-        let digits = words.iter().flat_map(|w| (0..16).map(move |i| (w >> (60 - 4 * i)) & 15));
+        let digits = words
+            .iter()
+            .flat_map(|w| (0..16).map(move |i| (w >> (60 - 4 * i)) & 15));
         for (place, digit) in text.iter_mut().zip(digits) {
             *place = char::from_digit(digit as u32, 16).map_or(b'0', |c| c as u8);
         }
@@ -156,7 +161,10 @@ impl Server {
             request_id: RequestIds::new(mix(seed) ^ mix(reactor as u64 + 1)),
             drain: None,
         };
-        Server { core, sessions: Slab::new() }
+        Server {
+            core,
+            sessions: Slab::new(),
+        }
     }
 
     /// What is held now.
@@ -177,8 +185,13 @@ impl Server {
         token: Token,
         handle: impl FnOnce(&mut Kit<'_, '_, E>, &mut Session),
     ) {
-        let Some(session) = self.sessions.get_mut(token) else { return };
-        let mut kit = Kit { core: &mut self.core, cx };
+        let Some(session) = self.sessions.get_mut(token) else {
+            return;
+        };
+        let mut kit = Kit {
+            core: &mut self.core,
+            cx,
+        };
         handle(&mut kit, session);
         if session.phase == Phase::Gone {
             self.sessions.remove(token);
@@ -194,7 +207,9 @@ impl Server {
         token: Token,
         outcome: Outcome,
     ) {
-        let Some(connection) = self.core.upstreams.get_mut(token) else { return };
+        let Some(connection) = self.core.upstreams.get_mut(token) else {
+            return;
+        };
         if lane == Lane::UpstreamRecv {
             connection.recv = None;
         }
@@ -239,12 +254,18 @@ impl Server {
 
 fn balancers(snapshot: &Snapshot, reactor: usize) -> Vec<Option<RoundRobin>> {
     let of = |kind: &RouteKind| match kind {
-        RouteKind::Upstream(upstream) => {
-            Some(RoundRobin::new(reactor, upstream.targets.iter().map(|t| t.weight)))
-        }
+        RouteKind::Upstream(upstream) => Some(RoundRobin::new(
+            reactor,
+            upstream.targets.iter().map(|t| t.weight),
+        )),
         RouteKind::Respond(_) => None,
     };
-    snapshot.routes.iter().map(|route| of(&route.kind)).collect()
+    snapshot
+        .table
+        .routes()
+        .iter()
+        .map(|route| of(&route.kind))
+        .collect()
 }
 
 impl Core {
@@ -271,9 +292,15 @@ impl<E: Engine> Service<E> for Server {
         let now = cx.now;
         let wheel = &mut *cx.wheel;
         let token = self.sessions.insert_with(|token| {
-            Session::new(token, fd, peer, wheel.insert(Lane::Deadline.key(token)), now)
+            Session::new(
+                token,
+                fd,
+                peer,
+                wheel.insert(Lane::Deadline.key(token)),
+                now,
+            )
         });
-        self.with_session(cx, token, Kit::receive);
+        self.with_session(cx, token, |kit, session| kit.receive(session));
     }
 
     fn event(&mut self, cx: &mut Context<'_, E>, event: Event) {
@@ -318,7 +345,9 @@ impl<E: Engine> Service<E> for Server {
 
     fn deadline(&mut self, cx: &mut Context<'_, E>, key: Key) {
         match Lane::of(key) {
-            Some(Lane::Deadline) => self.with_session(cx, key.token, Kit::deadline),
+            Some(Lane::Deadline) => {
+                self.with_session(cx, key.token, |kit, session| kit.deadline(session))
+            }
             Some(Lane::IdleSweep) => self.sweep(cx),
             _ => {}
         }

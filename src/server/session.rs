@@ -63,7 +63,10 @@ pub struct Output {
 impl Output {
     /// Adds to the end of the queue.
     pub fn push(&mut self, buf: Buf, tag: Tag) {
-        debug_assert!(self.queue.iter().any(Option::is_none), "client output overflows");
+        debug_assert!(
+            self.queue.iter().any(Option::is_none),
+            "client output overflows"
+        );
         if let Some(place) = self.queue.iter_mut().find(|place| place.is_none()) {
             *place = Some((buf, tag));
         }
@@ -165,7 +168,9 @@ impl Session {
     /// Bytes have come that belong to no request yet.
     #[must_use]
     pub fn has_leftover(&self) -> bool {
-        self.input.as_ref().is_some_and(|input| input.len() > self.request_len)
+        self.input
+            .as_ref()
+            .is_some_and(|input| input.len() > self.request_len)
             || self.ahead.is_some()
             || !self.spill.is_empty()
     }

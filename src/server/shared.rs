@@ -47,7 +47,9 @@ impl Shared {
     /// The sum over all reactors.
     #[must_use]
     pub fn total(&self) -> Totals {
-        self.gauges.iter().fold(Totals::default(), |sum, gauge| sum.plus(gauge))
+        self.gauges
+            .iter()
+            .fold(Totals::default(), |sum, gauge| sum.plus(gauge))
     }
 }
 
@@ -90,7 +92,10 @@ impl Gauges {
         let set = |cell: &AtomicU64, value: u64| cell.store(value, Ordering::Relaxed);
         set(&self.sessions, counts.sessions as u64);
         set(&self.exchanges, counts.exchanges as u64);
-        set(&self.upstream_connections, counts.upstream_connections as u64);
+        set(
+            &self.upstream_connections,
+            counts.upstream_connections as u64,
+        );
         set(&self.upstream_idle, counts.upstream_idle as u64);
         set(&self.requests, counts.requests);
         set(&self.operations, stats.operations as u64);

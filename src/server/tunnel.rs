@@ -14,7 +14,12 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// and opens both directions.
     pub(crate) fn begin_tunnel(&mut self, session: &mut Session, mut buf: Buf, len: usize) {
         if !buf.replace_front(len, &self.core.scratch) {
-            self.step(session, Input::UpstreamGone { response_begun: true });
+            self.step(
+                session,
+                Input::UpstreamGone {
+                    response_begun: true,
+                },
+            );
             return;
         }
         if let Some(exchange) = session.exchange.as_mut() {
@@ -48,12 +53,22 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Bytes for the upstream.
     pub(crate) fn tunnel_from_client(&mut self, session: &mut Session, buf: Buf) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
-        let Some(token) = exchange.upstream else { return };
-        let Some(connection) = self.core.upstreams.get(token) else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let Some(token) = exchange.upstream else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get(token) else {
+            return;
+        };
         exchange.bytes_in += buf.len() as u64;
         exchange.upstream_busy = true;
-        let op = Op::Send { fd: connection.fd, buf, more: false };
+        let op = Op::Send {
+            fd: connection.fd,
+            buf,
+            more: false,
+        };
         self.cx.engine.submit(Lane::UpstreamSend.key(token), op);
         if self.step(session, Input::TunnelMoved) {
             self.watch_hangup(session);
@@ -73,11 +88,16 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The client has finished sending: so does toron (half-close passed on).
     pub(crate) fn tunnel_client_eof(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else { return };
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
         if exchange.upstream_busy || exchange.transaction.upload() != transaction::Upload::Tunnel {
             return;
         }
-        let fd = exchange.upstream.and_then(|t| self.core.upstreams.get(t)).map(|c| c.fd);
+        let fd = exchange
+            .upstream
+            .and_then(|t| self.core.upstreams.get(t))
+            .map(|c| c.fd);
         if let Some(fd) = fd {
             self.cx.engine.shutdown(fd, Shutdown::Write);
         }
@@ -94,7 +114,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The client has got everything so far.
     pub(crate) fn tunnel_sent_to_client(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else { return };
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
         if exchange.transaction.download() == transaction::Download::Tunnel {
             self.upstream_receive(session);
         }

@@ -37,7 +37,10 @@ impl Upload {
     /// For a body.
     #[must_use]
     pub fn new(source: Source) -> Self {
-        Upload { source, ..Upload::default() }
+        Upload {
+            source,
+            ..Upload::default()
+        }
     }
 
     /// Gives everything back that is held.
@@ -67,7 +70,9 @@ impl Source {
 impl<E: Engine> Kit<'_, '_, E> {
     /// Does what the upload needs next.
     pub(crate) fn upload_next(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         if exchange.upstream_busy || exchange.transaction.upload() != transaction::Upload::Moving {
             return;
         }
@@ -81,7 +86,11 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         // What came with the head and is not sent yet.
-        if session.input.as_ref().is_some_and(|input| input.len() > session.request_len) {
+        if session
+            .input
+            .as_ref()
+            .is_some_and(|input| input.len() > session.request_len)
+        {
             if let Some(mut input) = session.input.take() {
                 input.consume(std::mem::take(&mut session.request_len));
                 return self.upload_received(session, input);
@@ -101,11 +110,21 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn upload_send(&mut self, session: &mut Session, buf: Buf) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
-        let Some(token) = exchange.upstream else { return };
-        let Some(connection) = self.core.upstreams.get(token) else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let Some(token) = exchange.upstream else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get(token) else {
+            return;
+        };
         exchange.upstream_busy = true;
-        let op = Op::Send { fd: connection.fd, buf, more: false };
+        let op = Op::Send {
+            fd: connection.fd,
+            buf,
+            more: false,
+        };
         self.cx.engine.submit(Lane::UpstreamSend.key(token), op);
         if self.step(session, Input::UploadWaits(Side::Upstream)) {
             self.watch_hangup(session);
@@ -114,13 +133,17 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Body bytes have come by copy.
     pub(crate) fn upload_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let outcome = exchange.upload.source.take(&mut buf, 0, &mut session.spill);
         let Ok(portion) = outcome else {
             self.step(session, Input::BadBody);
             return;
         };
-        let ceiling = exchange.route().map_or(u64::MAX, |route| route.limits.max_body_bytes);
+        let ceiling = exchange
+            .route()
+            .map_or(u64::MAX, |route| route.limits.max_body_bytes);
         if exchange.upload.source.decoded() > ceiling {
             self.step(session, Input::BodyTooLarge);
             return;
@@ -129,7 +152,13 @@ impl<E: Engine> Kit<'_, '_, E> {
         let framed = self.upload_frame(session, portion, &mut buf);
         debug_assert!(framed, "a receive leaves room for its framing");
         let bytes = portion.bytes as u64;
-        if !self.step(session, Input::Received { bytes, last: portion.last }) {
+        if !self.step(
+            session,
+            Input::Received {
+                bytes,
+                last: portion.last,
+            },
+        ) {
             return;
         }
         if let Some(exchange) = session.exchange.as_mut() {
@@ -139,9 +168,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn upload_frame(&mut self, session: &mut Session, portion: Portion, buf: &mut Buf) -> bool {
-        let Some(exchange) = session.exchange.as_mut() else { return false };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
         let upload = &mut exchange.upload;
-        let Source::Chunked(chunked) = &upload.source else { return true };
+        let Source::Chunked(chunked) = &upload.source else {
+            return true;
+        };
         let mut trailers = std::mem::take(&mut self.core.path_room);
         trailers.clear();
         crate::http::chunk::push_request_trailers(&chunked.trailers, &mut trailers);
@@ -166,9 +199,18 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Moves one pipe's worth. `false` when there is nothing to do at present.
     fn upload_splice_round(&mut self, session: &mut Session) -> bool {
-        let Some(exchange) = session.exchange.as_mut() else { return false };
-        let Some(token) = exchange.upstream else { return false };
-        let Some(fd) = self.core.upstreams.get(token).map(|connection| connection.fd) else {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let Some(token) = exchange.upstream else {
+            return false;
+        };
+        let Some(fd) = self
+            .core
+            .upstreams
+            .get(token)
+            .map(|connection| connection.fd)
+        else {
             return false;
         };
         let outstanding = exchange.upload.source.outstanding();
@@ -203,14 +245,24 @@ impl<E: Engine> Kit<'_, '_, E> {
                 let left = outstanding.saturating_sub(n as u64);
                 exchange.upload.source = Source::Length(left);
                 exchange.bytes_in += n as u64;
-                self.step(session, Input::Received { bytes: n as u64, last: left == 0 })
+                self.step(
+                    session,
+                    Input::Received {
+                        bytes: n as u64,
+                        last: left == 0,
+                    },
+                )
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 // Pipes are borrowed only while bytes are on their way.
                 self.return_upload_pipe(session);
                 if !session.polls_readable {
                     session.polls_readable = true;
-                    self.submit(session, Lane::ClientReadable, Op::Readable { fd: session.fd });
+                    self.submit(
+                        session,
+                        Lane::ClientReadable,
+                        Op::Readable { fd: session.fd },
+                    );
                 }
                 self.step(session, Input::UploadWaits(Side::Client));
                 false
@@ -229,8 +281,12 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn upload_await_upstream(&mut self, session: &mut Session) {
-        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else { return };
-        let Some(connection) = self.core.upstreams.get_mut(token) else { return };
+        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get_mut(token) else {
+            return;
+        };
         if !connection.polls_writable {
             connection.polls_writable = true;
             let op = Op::Writable { fd: connection.fd };
@@ -267,7 +323,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Gives up moving the body.
     pub(crate) fn stop_upload(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_mut() else { return };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         exchange.upload.give_back(self.cx.engine);
         exchange.upload.copies = true;
         if let Some(op) = session.recv {

@@ -79,7 +79,9 @@ impl Connections {
     /// Puts a connection among the idle ones. `false` if there are `most` of its endpoint already:
     /// then it is to be closed.
     pub fn park(&mut self, token: Token, now: Time, keep: Duration, most: usize) -> bool {
-        let Some(connection) = self.all.get_mut(token) else { return false };
+        let Some(connection) = self.all.get_mut(token) else {
+            return false;
+        };
         let list = self.idle.entry(connection.endpoint).or_default();
         if list.len() >= most || keep.is_zero() {
             return false;
@@ -109,7 +111,10 @@ impl Connections {
     pub fn expired(&self, now: Time, into: &mut Vec<Token>) {
         let all = &self.all;
         let idle = self.idle.values().flatten();
-        into.extend(idle.copied().filter(|&t| all.get(t).is_some_and(|c| c.idle_until <= now)));
+        into.extend(
+            idle.copied()
+                .filter(|&t| all.get(t).is_some_and(|c| c.idle_until <= now)),
+        );
     }
 
     /// When the first idle connection's time is over.
@@ -117,7 +122,9 @@ impl Connections {
     pub fn next_expiry(&self) -> Option<Time> {
         // Lists are in order of parking, but the time an upstream announced may differ.
         let idle = self.idle.values().flatten();
-        idle.filter_map(|&t| self.all.get(t)).map(|c| c.idle_until).min()
+        idle.filter_map(|&t| self.all.get(t))
+            .map(|c| c.idle_until)
+            .min()
     }
 
     /// All idle connections.
@@ -150,7 +157,10 @@ impl Connections {
 mod tests {
     use super::*;
 
-    const OWNER: Token = Token { index: 7, generation: 0 };
+    const OWNER: Token = Token {
+        index: 7,
+        generation: 0,
+    };
     const KEEP: Duration = Duration::from_secs(30);
 
     #[test]
