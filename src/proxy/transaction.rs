@@ -977,12 +977,14 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
             download == D::Waiting && talking
         }
         Input::InterimSent => download == D::Interim && talking,
-        Input::Sent { .. } | Input::DownloadWaits(_) => match download {
+        Input::Sent { .. } => match download {
             D::Moving | D::Interim => talking,
             D::Answering => true,
             D::Waiting | D::Done | D::Tunnel => false,
         },
-        Input::DownloadDone { .. } | Input::BadResponseBody => download == D::Moving && talking,
+        Input::DownloadWaits(_) | Input::DownloadDone { .. } | Input::BadResponseBody => {
+            download == D::Moving && talking
+        }
         Input::AnswerSent => download == D::Answering,
         Input::TunnelMoved => upload == U::Tunnel || download == D::Tunnel,
         Input::TunnelHalfClosed(Side::Client) => upload == U::Tunnel,
@@ -990,3 +992,6 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
         Input::ClientEof | Input::ClientGone | Input::Tick => true,
     }
 }
+
+#[cfg(test)]
+mod tests;
