@@ -142,7 +142,7 @@ pub fn connection_options<'f, 'b: 'f>(
 ) -> impl Iterator<Item = &'b [u8]> + 'f {
     fields
         .iter()
-        .filter(|f| Name::of(f.name) == Name::Connection)
+        .filter(|f| f.name.eq_ignore_ascii_case("connection"))
         .flat_map(|f| list(f.value))
 }
 

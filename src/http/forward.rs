@@ -60,7 +60,7 @@ pub struct Forwarded {
 /// The `X-Request-Id` of a request from a trusted proxy, if it is fit to go
 /// into logs: 1 to 128 bytes of letters, digits and `-_.:+/=@` (R12).
 pub fn sane_request_id<'b>(request: &RequestHead<'b, '_>, trusted: bool) -> Option<&'b [u8]> {
-    let id = request.field("x-request-id").filter(|_| trusted)?;
+    let id = trusted.then(|| request.field("x-request-id")).flatten()?;
     let fits = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(b);
     ((1..=128).contains(&id.len()) && id.iter().all(fits)).then_some(id)
 }
@@ -154,7 +154,7 @@ fn push_request_line(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: 
 /// The fields of R12: one line each, with what a trusted proxy said where that
 /// counts.
 fn push_own_fields(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: &mut Vec<u8>) {
-    let given = |name: &str| request.field(name).filter(|_| forward.trusted);
+    let given = |name: &str| forward.trusted.then(|| request.field(name)).flatten();
     out.extend_from_slice(b"X-Forwarded-For: ");
     if forward.trusted {
         for f in request

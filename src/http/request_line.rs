@@ -4,7 +4,7 @@
 use super::answer::Answer;
 use super::host::Authority;
 use super::request::{Method, RequestFault};
-use super::syntax::Version;
+use super::syntax::{visible_run, Version};
 
 /// The form of the request target (RFC 9112 section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,9 @@ impl<'b> RequestLine<'b> {
         };
         if target.is_empty() {
             return Err(RequestFault::bad("bad_request_line"));
+        }
+        if visible_run(target) != target.len() {
+            return Err(RequestFault::bad("bad_target"));
         }
         Ok(Self {
             method,

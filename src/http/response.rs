@@ -4,7 +4,6 @@
 use super::field::{self, FieldSlot, Name};
 use super::framing::{FramingFault, FramingFields, ResponseBody};
 use super::request::{Method, RequestFacts, UpgradeAsked};
-use super::scan::{self, HeadScanner};
 use super::syntax::{decimal, list, trim_ows, Version};
 
 /// Most bytes of a response head (I27).
@@ -101,14 +100,17 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
     }
 }
 
-/// Parses `head`, exactly the bytes of one head as found by [`HeadScanner`].
+/// Parses `head`, exactly the bytes of one head as found by
+/// [`HeadScanner`](super::HeadScanner).
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     asked: Asked,
     slots: &'f mut [FieldSlot<'b>],
 ) -> Result<ResponseHead<'b, 'f>, InvalidResponse> {
     let invalid = |reason| InvalidResponse { reason };
-    scan::check(HeadScanner::response(), head).map_err(invalid)?;
+    if !head.starts_with(b"HTTP/") {
+        return Err(invalid("bad_status_line"));
+    }
     let mut parsed = httparse::Response::new(&mut []);
     let outcome = httparse::ParserConfig::default().parse_response_with_uninit_headers(
         &mut parsed,

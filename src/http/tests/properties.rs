@@ -260,6 +260,47 @@ fn a_relayed_head_reads_back_the_same() {
     );
 }
 
+/// The parsers do not lean on the scanner: what they accept it accepts, as the
+/// same one head.
+#[test]
+fn what_parses_passes_the_scanner() {
+    let mut accepted = [0u64; 2];
+    for seed in 0..CASES {
+        let mut random = Random::new(seed);
+        let bytes = mutate(&mut random, &HEADS);
+        let (mut slots, mut more) = (field_slots::<32>(), field_slots::<32>());
+        let asked = Asked {
+            head: false,
+            upgrade: true,
+        };
+        let whole = Scan::Complete {
+            skip: 0,
+            len: bytes.len(),
+        };
+        let shown = bytes.escape_ascii();
+        if request::parse(&bytes, &LIMITS, &mut slots).is_ok() {
+            assert_eq!(
+                HeadScanner::request().scan(&bytes),
+                whole,
+                "seed {seed}: {shown}"
+            );
+            accepted[0] += 1;
+        }
+        if response::parse(&bytes, asked, &mut more).is_ok() {
+            assert_eq!(
+                HeadScanner::response().scan(&bytes),
+                whole,
+                "seed {seed}: {shown}"
+            );
+            accepted[1] += 1;
+        }
+    }
+    assert!(
+        accepted.iter().all(|&n| n > CASES / 20),
+        "accepted {accepted:?}"
+    );
+}
+
 #[test]
 fn no_bytes_make_it_panic() {
     for seed in 0..CASES {
