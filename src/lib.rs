@@ -11,5 +11,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod args;
 pub mod control;
 pub mod policy;
