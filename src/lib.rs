@@ -10,6 +10,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod args;
+pub mod control;
 pub mod http;
 pub mod policy;
 pub mod proxy;

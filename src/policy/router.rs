@@ -556,13 +556,12 @@ struct Request<'a, H> {
 /// 80, the default of `http` (RFC 9110, section 4.2.1). A host that is too long to match is empty.
 fn split_host<'b>(host: &[u8], lower: &'b mut [u8; MAX_HOST]) -> (&'b [u8], Option<u16>) {
     // In an IPv6 literal the last colon may be inside the brackets.
-    let colon = host
-        .iter()
-        .rposition(|&b| b == b':' || b == b']')
-        .filter(|&i| host[i] == b':');
-    let (name, port) = match colon {
-        Some(colon) => (&host[..colon], &host[colon + 1..]),
-        None => (host, &b""[..]),
+    let (name, port) = match host.iter().rposition(|&b| b == b':' || b == b']') {
+        Some(colon) if host.get(colon) == Some(&b':') => {
+            let (name, port) = host.split_at(colon);
+            (name, port.get(1..).unwrap_or_default())
+        }
+        _ => (host, &b""[..]),
     };
     let port = if port.is_empty() {
         Some(80)

@@ -1,0 +1,67 @@
+//! Settings that are read and checked but have no effect yet. The one list of them: whoever makes
+//! a setting work deletes it here. `toron check` and `toron serve` warn about each that is written.
+
+/// `section.key`, or `section.key=value` where only that value has no effect yet.
+const NOT_IN_EFFECT: &[&str] = &[
+    "server.header_deadline",
+    "server.inbound_chunked_mode",
+    "server.buffer_memory",
+    "server.proxy_protocol",
+    "server.explain_header",
+    "server.watch",
+    "proxy.transport.upstream_idle_timeout",
+    "proxy.transport.inbound_chunked_mode",
+    "firewall.enabled=true",
+    "firewall.mode",
+    "firewall.rate_limit_rps",
+    "firewall.rate_limit_burst",
+    "firewall.adaptive_rate_limit",
+    "firewall.ewma_alpha_pct",
+    "firewall.auto_block_threshold",
+    "firewall.block_duration",
+    "firewall.block_escalation_factor",
+    "firewall.max_block_duration",
+    "firewall.strike_decay",
+    "firewall.max_connections_per_ip",
+    "firewall.max_connections_total",
+    "firewall.max_tracked_addresses",
+    "firewall.ipv6_prefix",
+    "firewall.body_timeout",
+    "firewall.min_body_rate",
+    "firewall.allow",
+    "firewall.deny",
+    "discovery=on",
+    "admin.key",
+    "admin.subnets",
+    "admin.listen",
+    "logging.format=json",
+    "logging.error_log",
+    "routes[].algorithm=least_conn",
+    "routes[].algorithm=random_two",
+    "routes[].algorithm=ip_hash",
+    "routes[].target_max_concurrency",
+    "routes[].health_check_path",
+    "routes[].health_check_interval",
+    "routes[].health_check_timeout",
+    "routes[].consecutive_failures",
+    "routes[].cooldown_period",
+    "routes[].passive_statuses",
+    "routes[].when_all_down",
+    "routes[].max_concurrency",
+    "routes[].min_body_rate",
+    "routes[].body_timeout",
+    "routes[].upstream_idle_timeout",
+    "routes[].client_half_close",
+    "routes[].header_deadline",
+    "routes[].header_deadline_response",
+    "routes[].request_deadline",
+    "routes[].request_deadline_covers_upgrades",
+    "routes[].stream_request_body",
+    "routes[].inbound_chunked_mode",
+];
+
+/// Whether `section.key` (or `section.key=value`) has no effect yet.
+#[must_use]
+pub fn is_pending(name: &str) -> bool {
+    NOT_IN_EFFECT.contains(&name)
+}

@@ -1,0 +1,6 @@
+//! Everything that is not traffic: the files, names, and later signals and the admin API. Makes
+//! snapshots and publishes them.
+
+pub mod check;
+pub mod config;
+pub mod resolve;
