@@ -3,4 +3,6 @@
 
 pub mod check;
 pub mod config;
+pub mod logs;
 pub mod resolve;
+pub mod serve;
