@@ -46,8 +46,8 @@ fn run_check(args: ServeArgs) -> ExitCode {
     }
 }
 
-fn serve(_args: &ServeArgs) -> ExitCode {
-    not_built("serve")
+fn serve(args: &ServeArgs) -> ExitCode {
+    toron::control::serve::run(args)
 }
 
 fn upstream(_args: &UpstreamArgs) -> ExitCode {

@@ -85,7 +85,7 @@ fn serve(inputs: &Inputs, mut endpoints: Endpoints, loaded: Loaded) -> io::Resul
     };
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
     let shared = Shared::new(snapshot, settings.worker_pool_size, name, access_log);
-    shared.started.store(toron_reactor::sys::now().0, Ordering::Relaxed);
+    shared.started.store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
     let pool = match chosen {
         Chosen::IoUring => start::<UringEngine>(&settings, &listeners, &shared)?,
         Chosen::Epoll => start::<EpollEngine>(&settings, &listeners, &shared)?,
