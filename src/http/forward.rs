@@ -65,6 +65,27 @@ pub fn sane_request_id<'b>(request: &RequestHead<'b, '_>, trusted: bool) -> Opti
     ((1..=128).contains(&id.len()) && id.iter().all(fits)).then_some(id)
 }
 
+/// Scheme and authority under which the client knows this server: what a
+/// trusted proxy says, else what the request itself says (R9, R12). The
+/// authority is empty for an HTTP/1.0 request without `Host`.
+pub fn public_origin<'a>(
+    request: &RequestHead<'a, '_>,
+    trusted: bool,
+    scheme: &'a [u8],
+) -> (&'a [u8], &'a [u8]) {
+    let given = |name: &str| {
+        trusted
+            .then(|| request.field(name))
+            .flatten()
+            .filter(|value| !value.is_empty())
+    };
+    let host = request.host.map(|h| h.as_bytes()).unwrap_or_default();
+    (
+        given("x-forwarded-proto").unwrap_or(scheme),
+        given("x-forwarded-host").unwrap_or(host),
+    )
+}
+
 pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
@@ -171,15 +192,11 @@ fn push_own_fields(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: &m
     out.extend_from_slice(forward.peer_ip);
     out.extend_from_slice(b"\r\n");
     push_field(out, b"X-Real-IP", forward.client_ip);
-    let host = request.host.map(|h| h.as_bytes());
-    if let Some(host) = given("x-forwarded-host").or(host) {
+    let (scheme, host) = public_origin(request, forward.trusted, forward.scheme);
+    if !host.is_empty() {
         push_field(out, b"X-Forwarded-Host", host);
     }
-    push_field(
-        out,
-        b"X-Forwarded-Proto",
-        given("x-forwarded-proto").unwrap_or(forward.scheme),
-    );
+    push_field(out, b"X-Forwarded-Proto", scheme);
     push_prefix(given("x-forwarded-prefix"), forward.stripped, out);
     push_field(out, b"X-Request-Id", forward.request_id);
     if forward.via {
