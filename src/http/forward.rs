@@ -1,10 +1,11 @@
 //! The request head that the upstream sees (R7, R11, R12, R14).
 
-use super::field::Name;
+use super::field::{is_nominated, Name};
 use super::framing::RequestBody;
-use super::path::push_joined;
+use super::path::{push_joined, trim_trailing_slashes};
 use super::request::{Expect, RequestHead, UpgradeAsked};
-use super::syntax::{push_decimal, Version};
+use super::syntax::Version;
+use super::write::{push_field, push_length};
 
 /// How the body goes on to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,24 +85,6 @@ pub fn public_origin<'a>(
         given("x-forwarded-proto").unwrap_or(scheme),
         given("x-forwarded-host").unwrap_or(host),
     )
-}
-
-pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-pub(super) fn push_length(out: &mut Vec<u8>, name: &[u8], length: u64) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    push_decimal(out, length);
-    out.extend_from_slice(b"\r\n");
-}
-
-pub(super) fn is_nominated(fields: &[httparse::Header<'_>], name: &str) -> bool {
-    super::field::connection_options(fields).any(|o| o.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// Appends the head for the upstream to `out`, its final empty line included.
@@ -216,7 +199,7 @@ fn push_prefix(outer: Option<&[u8]>, stripped: Option<&[u8]>, out: &mut Vec<u8>)
     out.extend_from_slice(b"X-Forwarded-Prefix: ");
     match (outer, stripped) {
         (Some(outer), Some(own)) => {
-            out.extend_from_slice(super::path::trim_trailing_slashes(outer));
+            out.extend_from_slice(trim_trailing_slashes(outer));
             out.extend_from_slice(own);
         }
         (outer, own) => out.extend_from_slice(outer.or(own).unwrap_or_default()),
