@@ -1,9 +1,12 @@
 //! Every answer that toron gives itself. The bodies are literal: operators match
 //! on them, tests compare them byte for byte.
 
-use super::forward::{push_field, push_length};
-use super::reply::{push_persistence, push_status_line};
+use super::field::Name;
+use super::framing::never_has_body;
 use super::syntax::Version;
+use super::write::{push_field, push_length, push_persistence, push_status_line};
+
+pub use super::write::reason_phrase;
 
 /// The methods named in `Allow` where no route says otherwise.
 pub const ALLOW_ALL: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
@@ -274,7 +277,6 @@ impl FixedAnswer<'_> {
     /// goes on. The configuration has checked that names are tokens and values
     /// hold no control bytes.
     pub fn write(&self, rendering: &Rendering<'_>, out: &mut Vec<u8>) -> bool {
-        use super::field::Name;
         push_status_line(out, self.status, b"");
         for (name, value) in self.fields {
             let kind = Name::of(name);
@@ -282,7 +284,7 @@ impl FixedAnswer<'_> {
                 push_field(out, name.as_bytes(), value.as_bytes());
             }
         }
-        let bare = super::framing::never_has_body(self.status);
+        let bare = never_has_body(self.status);
         if !bare {
             push_length(out, b"Content-Length", self.body.len() as u64);
         }
@@ -294,62 +296,3 @@ impl FixedAnswer<'_> {
 
 /// The interim response that invites a body (I11).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
-/// The standard phrase of a status; empty for one that is not registered.
-pub fn reason_phrase(status: u16) -> &'static str {
-    match status {
-        100 => "Continue",
-        101 => "Switching Protocols",
-        102 => "Processing",
-        103 => "Early Hints",
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        203 => "Non-Authoritative Information",
-        204 => "No Content",
-        205 => "Reset Content",
-        206 => "Partial Content",
-        207 => "Multi-Status",
-        300 => "Multiple Choices",
-        301 => "Moved Permanently",
-        302 => "Found",
-        303 => "See Other",
-        304 => "Not Modified",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        410 => "Gone",
-        411 => "Length Required",
-        412 => "Precondition Failed",
-        413 => "Payload Too Large",
-        414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        416 => "Range Not Satisfiable",
-        417 => "Expectation Failed",
-        418 => "I'm a teapot",
-        421 => "Misdirected Request",
-        422 => "Unprocessable Content",
-        425 => "Too Early",
-        426 => "Upgrade Required",
-        428 => "Precondition Required",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        451 => "Unavailable For Legal Reasons",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        511 => "Network Authentication Required",
-        _ => "",
-    }
-}

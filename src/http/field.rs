@@ -146,6 +146,11 @@ pub fn connection_options<'f, 'b: 'f>(
         .flat_map(|f| list(f.value))
 }
 
+/// Whether a `Connection` field names `name`: it goes no further than this hop.
+pub(super) fn is_nominated(fields: &[httparse::Header<'_>], name: &str) -> bool {
+    connection_options(fields).any(|o| o.eq_ignore_ascii_case(name.as_bytes()))
+}
+
 /// The bytes between the colon and the line end of `field`, white space
 /// included, which the parser has cut off. `head` must be what was parsed.
 pub(super) fn untrimmed<'b>(head: &'b [u8], field: &httparse::Header<'b>) -> &'b [u8] {

@@ -1,10 +1,11 @@
 //! The request head that the upstream sees (R7, R11, R12, R14).
 
-use super::field::Name;
+use super::field::{is_nominated, Name};
 use super::framing::RequestBody;
-use super::path::push_joined;
+use super::path::{push_joined, trim_trailing_slashes};
 use super::request::{Expect, RequestHead, UpgradeAsked};
-use super::syntax::{push_decimal, Version};
+use super::syntax::Version;
+use super::write::{push_field, push_length};
 
 /// How the body goes on to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,22 +66,25 @@ pub fn sane_request_id<'b>(request: &RequestHead<'b, '_>, trusted: bool) -> Opti
     ((1..=128).contains(&id.len()) && id.iter().all(fits)).then_some(id)
 }
 
-pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-pub(super) fn push_length(out: &mut Vec<u8>, name: &[u8], length: u64) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    push_decimal(out, length);
-    out.extend_from_slice(b"\r\n");
-}
-
-pub(super) fn is_nominated(fields: &[httparse::Header<'_>], name: &str) -> bool {
-    super::field::connection_options(fields).any(|o| o.eq_ignore_ascii_case(name.as_bytes()))
+/// Scheme and authority under which the client knows this server: what a
+/// trusted proxy says, else what the request itself says (R9, R12). The
+/// authority is empty for an HTTP/1.0 request without `Host`.
+pub fn public_origin<'a>(
+    request: &RequestHead<'a, '_>,
+    trusted: bool,
+    scheme: &'a [u8],
+) -> (&'a [u8], &'a [u8]) {
+    let given = |name: &str| {
+        trusted
+            .then(|| request.field(name))
+            .flatten()
+            .filter(|value| !value.is_empty())
+    };
+    let host = request.host.map(|h| h.as_bytes()).unwrap_or_default();
+    (
+        given("x-forwarded-proto").unwrap_or(scheme),
+        given("x-forwarded-host").unwrap_or(host),
+    )
 }
 
 /// Appends the head for the upstream to `out`, its final empty line included.
@@ -171,15 +175,11 @@ fn push_own_fields(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: &m
     out.extend_from_slice(forward.peer_ip);
     out.extend_from_slice(b"\r\n");
     push_field(out, b"X-Real-IP", forward.client_ip);
-    let host = request.host.map(|h| h.as_bytes());
-    if let Some(host) = given("x-forwarded-host").or(host) {
+    let (scheme, host) = public_origin(request, forward.trusted, forward.scheme);
+    if !host.is_empty() {
         push_field(out, b"X-Forwarded-Host", host);
     }
-    push_field(
-        out,
-        b"X-Forwarded-Proto",
-        given("x-forwarded-proto").unwrap_or(forward.scheme),
-    );
+    push_field(out, b"X-Forwarded-Proto", scheme);
     push_prefix(given("x-forwarded-prefix"), forward.stripped, out);
     push_field(out, b"X-Request-Id", forward.request_id);
     if forward.via {
@@ -199,7 +199,7 @@ fn push_prefix(outer: Option<&[u8]>, stripped: Option<&[u8]>, out: &mut Vec<u8>)
     out.extend_from_slice(b"X-Forwarded-Prefix: ");
     match (outer, stripped) {
         (Some(outer), Some(own)) => {
-            out.extend_from_slice(super::path::trim_trailing_slashes(outer));
+            out.extend_from_slice(trim_trailing_slashes(outer));
             out.extend_from_slice(own);
         }
         (outer, own) => out.extend_from_slice(outer.or(own).unwrap_or_default()),

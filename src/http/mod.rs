@@ -10,21 +10,23 @@
 //!                          answer ◀── refusals          response ◀─ scan ◀─ upstream bytes
 //! ```
 //!
-//! | file       | subject                                                          |
-//! | ---------- | ---------------------------------------------------------------- |
-//! | `syntax`   | tokens, lists, versions, decimal numbers                         |
-//! | `field`    | the fields a proxy treats specially                              |
-//! | `scan`     | finds the end of a head in a growing buffer, strictly, once      |
-//! | `host`     | the authority of a request                                       |
-//! | `framing`  | the one place that decides how long a body is                    |
-//! | `request`, `request_line` | a request head                                    |
-//! | `response` | an upstream's response head                                      |
-//! | `path`     | normal form, prefixes, joining                                   |
-//! | `chunk`    | the chunked coding, both ways                                    |
-//! | `forward`  | the request head that the upstream sees                          |
-//! | `reply`    | the response head that the client sees                           |
-//! | `rewrite`  | `Location` and cookie paths behind a stripped prefix             |
-//! | `answer`   | every answer that toron gives itself                             |
+//! | file           | subject                                                     |
+//! | -------------- | ----------------------------------------------------------- |
+//! | `syntax`       | tokens, lists, versions, decimal numbers                    |
+//! | `field`        | the fields that a proxy treats specially                    |
+//! | `write`        | the lines that written heads are made of                    |
+//! | `scan`         | finds the end of a head in a growing buffer, strictly, once |
+//! | `host`         | the authority of a request                                  |
+//! | `framing`      | the one place that decides how long a body is               |
+//! | `request`      | a request head                                              |
+//! | `request_line` | its first line, the forms of a target                       |
+//! | `response`     | an upstream's response head                                 |
+//! | `path`         | normal form, prefixes, joining                              |
+//! | `chunk`        | the chunked coding, both ways                               |
+//! | `forward`      | the request head that the upstream sees                     |
+//! | `reply`        | the response head that the client sees                      |
+//! | `rewrite`      | `Location` and cookie paths behind a stripped prefix        |
+//! | `answer`       | every answer that toron gives itself                        |
 
 pub mod answer;
 pub mod chunk;
@@ -40,6 +42,7 @@ pub mod response;
 pub mod rewrite;
 pub mod scan;
 pub mod syntax;
+mod write;
 
 pub use answer::{Answer, Rendering};
 pub use field::{field_slots, FieldSlot};

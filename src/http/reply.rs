@@ -1,12 +1,11 @@
 //! The response head that the client sees (R8 to R11, R13, R14).
 
-use super::answer::reason_phrase;
-use super::field::Name;
-use super::forward::{is_nominated, push_field, push_length};
+use super::field::{is_nominated, Name};
 use super::framing::{never_has_body, towards_client, ResponseBody};
 use super::response::ResponseHead;
 use super::rewrite::Rewrite;
-use super::syntax::{push_decimal, Version};
+use super::syntax::Version;
+use super::write::{push_field, push_length, push_persistence, push_status_line};
 
 /// What a relayed head depends on beside the response itself.
 #[derive(Clone, Copy, Debug)]
@@ -28,29 +27,6 @@ pub struct Promised {
     pub body: ResponseBody,
     /// Whether the connection goes on; never when the close ends the body.
     pub keep_alive: bool,
-}
-
-/// Appends a status line; `reason` empty means the standard phrase.
-pub(super) fn push_status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    push_decimal(out, u64::from(status));
-    out.push(b' ');
-    out.extend_from_slice(if reason.is_empty() {
-        reason_phrase(status).as_bytes()
-    } else {
-        reason
-    });
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the `Connection` field that tells a client of this version whether
-/// its connection goes on; nothing where that is the default.
-pub(super) fn push_persistence(out: &mut Vec<u8>, client: Version, keep_alive: bool) {
-    match (client, keep_alive) {
-        (_, false) => out.extend_from_slice(b"Connection: close\r\n"),
-        (Version::Http10, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-        (Version::Http11, true) => {}
-    }
 }
 
 /// Appends the head for the client to `out`, its final empty line included. Also

@@ -170,6 +170,25 @@ impl RequestFault {
     }
 }
 
+impl From<super::path::PathFault> for RequestFault {
+    fn from(fault: super::path::PathFault) -> Self {
+        Self::bad(fault.reason())
+    }
+}
+
+impl From<super::chunk::ChunkFault> for RequestFault {
+    fn from(fault: super::chunk::ChunkFault) -> Self {
+        let answer = match fault {
+            super::chunk::ChunkFault::Bad(_) => Answer::BadRequest,
+            super::chunk::ChunkFault::TrailersTooLarge => Answer::HeadTooLarge,
+        };
+        Self {
+            answer,
+            reason: fault.reason(),
+        }
+    }
+}
+
 /// Parses `head`, exactly the bytes of one head as found by
 /// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes
 /// here, wherever the bytes came from; only the reason code is then less exact.

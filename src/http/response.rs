@@ -137,7 +137,7 @@ pub fn parse<'b, 'f>(
         facts: survey.facts(status, version, asked)?,
         reason: parsed.reason.unwrap_or(""),
         fields,
-        nominates: survey.options > 0,
+        nominates: survey.nominates,
     })
 }
 
@@ -145,6 +145,7 @@ pub fn parse<'b, 'f>(
 struct Survey {
     framing: FramingFields,
     options: usize,
+    nominates: bool,
     close: bool,
     keep_alive: bool,
     timeout: Option<u64>,
@@ -167,8 +168,11 @@ impl Survey {
             Name::Connection => {
                 for option in list(f.value) {
                     self.options += 1;
-                    self.close |= option.eq_ignore_ascii_case(b"close");
-                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                    let close = option.eq_ignore_ascii_case(b"close");
+                    let keep_alive = option.eq_ignore_ascii_case(b"keep-alive");
+                    self.close |= close;
+                    self.keep_alive |= keep_alive;
+                    self.nominates |= !close && !keep_alive;
                 }
             }
             Name::KeepAlive => self.timeout = list(f.value).find_map(keep_alive_timeout),

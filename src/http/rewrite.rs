@@ -224,6 +224,24 @@ mod tests {
     }
 
     #[test]
+    fn r9_default_ports_of_both_schemes() {
+        let rewrite = Rewrite {
+            target_authority: b"h",
+            ..rewrite(b"/app", b"")
+        };
+        for (sent, seen) in [
+            ("http://H/x", "https://t.example/app/x"),
+            ("http://h:80/x", "https://t.example/app/x"),
+            ("https://h/x", "https://h/x"),
+            ("https://h:80/x", "https://t.example/app/x"),
+        ] {
+            let mut out = Vec::new();
+            rewrite.push_location(sent.as_bytes(), &mut out);
+            assert_eq!(out, seen.as_bytes(), "{sent}");
+        }
+    }
+
+    #[test]
     fn r10_cookie_path() {
         for (prefix, base, sent, seen) in [
             (

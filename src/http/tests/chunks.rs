@@ -24,6 +24,7 @@ pub fn decode(input: &[u8], mut cut: impl FnMut() -> usize) -> Decoded {
         let step = decoder.feed(part, &mut seen.trailers);
         assert!(step.consumed <= part.len());
         seen.consumed += step.consumed;
+        assert!(seen.trailers.len() <= chunk::MAX_TRAILERS + 1);
         match step.event {
             Event::Data { start, end } => {
                 assert!(start < end);
@@ -102,6 +103,8 @@ fn chunk_grammar_refuses() {
         ("5\rhello", "chunk_bare_cr"),
         ("10000000000000000\r\n", "chunk_size_too_large"),
         ("000000000000000000000000000000000", "chunk_size_too_large"),
+        ("5\r\nhello\r\n\r\n", "chunk_size"),
+        ("5\r\nhello\r\n;a\r\n", "chunk_size"),
         ("5\r\nhello!!\r\n", "chunk_data_end"),
         ("5\r\nhello\n0\r\n\r\n", "chunk_data_end"),
         ("5\r\nhello\rX", "chunk_data_end"),
@@ -125,6 +128,13 @@ fn chunk_grammar_refuses() {
             "{input:?}"
         );
     }
+}
+
+#[test]
+fn limits_hold_for_each_chunk_alone() {
+    let many = format!("{}0\r\n\r\n", "0001;abcdefgh\r\nx\r\n".repeat(100));
+    let seen = whole(&many);
+    assert_eq!((seen.end, seen.data.len()), (Some(Ok(())), 100));
 }
 
 #[test]

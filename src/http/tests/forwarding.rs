@@ -1,5 +1,5 @@
 use super::*;
-use forward::sane_request_id;
+use forward::{public_origin, sane_request_id};
 
 fn plain<'a>() -> Forward<'a> {
     Forward {
@@ -261,5 +261,25 @@ fn r11_r14_connection_towards_the_upstream() {
             "{fields}"
         );
         assert!(!out.contains("HTTP2-Settings"));
+    }
+}
+
+#[test]
+fn r9_r12_public_origin() {
+    let head =
+        "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: p\r\n\r\n";
+    let empty = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto:\r\nX-Forwarded-Host:\r\n\r\n";
+    let none = "GET / HTTP/1.0\r\n\r\n";
+    for (head, trusted, want) in [
+        (head, true, ("https", "p")),
+        (head, false, ("http", "h")),
+        (empty, true, ("http", "h")),
+        (none, true, ("http", "")),
+    ] {
+        with_request(head.as_bytes(), |r, _| {
+            let seen = public_origin(&r.unwrap(), trusted, b"http");
+            assert_eq!(seen, (want.0.as_bytes(), want.1.as_bytes()), "{head}");
+        })
+        .unwrap();
     }
 }

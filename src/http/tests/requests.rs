@@ -370,6 +370,7 @@ fn parse_alone_refuses_what_is_not_exactly_one_head() {
         b"GET / HTTP/1.1\r\nHost: h\r\n\r\nx",
         b"\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
         b"GET / HTTP/1.1\nHost: h\n\n",
+        b"GET /caf\xc3\xa9 HTTP/1.1\r\nHost: h\r\n\r\n",
     ] {
         assert!(
             request::parse(bad, &LIMITS, &mut slots).is_err(),
@@ -377,4 +378,23 @@ fn parse_alone_refuses_what_is_not_exactly_one_head() {
             bad.escape_ascii()
         );
     }
+}
+
+#[test]
+fn faults_of_paths_and_chunks_name_their_answer() {
+    let path: RequestFault = path::PathFault::ClimbsAboveRoot.into();
+    assert_eq!(
+        (path.answer, path.reason),
+        (Answer::BadRequest, "path_above_root")
+    );
+    let size: RequestFault = chunk::ChunkFault::Bad("chunk_size").into();
+    assert_eq!(
+        (size.answer, size.reason),
+        (Answer::BadRequest, "chunk_size")
+    );
+    let trailers: RequestFault = chunk::ChunkFault::TrailersTooLarge.into();
+    assert_eq!(
+        (trailers.answer, trailers.reason),
+        (Answer::HeadTooLarge, "trailers_too_large")
+    );
 }
