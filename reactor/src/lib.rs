@@ -15,7 +15,9 @@
 pub mod buffer;
 pub mod engine;
 pub mod pipe;
+pub mod planted;
 pub mod service;
+pub mod sim;
 pub mod slab;
 pub mod time;
 pub mod wheel;

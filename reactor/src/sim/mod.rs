@@ -1,0 +1,5 @@
+//! A simulated Linux.
+
+mod random;
+
+pub use random::Random;
