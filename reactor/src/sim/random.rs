@@ -13,7 +13,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Random {
 
     /// A number below `limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+        ((u128::from(self.number()) * u128::from(limit)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
@@ -34,7 +34,7 @@ impl Random {
     /// `true` with the given probability. Draws nothing for 0, so that faults that are switched
     /// off do not disturb the sequence.
     pub fn chance(&mut self, probability: f64) -> bool {
-        probability > 0.0 && (self.next() >> 11) as f64 / (1_u64 << 53) as f64 <= probability
+        probability > 0.0 && (self.number() >> 11) as f64 / (1_u64 << 53) as f64 <= probability
     }
 
     /// Some of `n` (at least 1), mostly all, if `probability` strikes.
