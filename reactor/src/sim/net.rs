@@ -449,12 +449,7 @@ impl Net {
     // ---- what a process does with a socket ----
 
     /// Reads up to `max` bytes, perhaps fewer than there are; `read` gets them in order.
-    pub(super) fn receive(
-        &mut self,
-        id: EndId,
-        max: usize,
-        read: impl FnOnce(&mut dyn Iterator<Item = u8>),
-    ) -> Readiness {
+    pub(super) fn receive(&mut self, id: EndId, max: usize, read: impl FnMut(&[u8])) -> Readiness {
         let available = self.end(id).recv.len();
         let n = self.random.shorten(available.min(max), self.faults.short);
         self.receive_exactly(id, n, read)
@@ -465,7 +460,7 @@ impl Net {
         &mut self,
         id: EndId,
         n: usize,
-        read: impl FnOnce(&mut dyn Iterator<Item = u8>),
+        mut read: impl FnMut(&[u8]),
     ) -> Readiness {
         let end = self.end(id);
         let readiness = end.take_readiness();
@@ -473,7 +468,10 @@ impl Net {
             return readiness;
         }
         let peer = end.peer;
-        read(&mut end.recv.drain(..n));
+        let (front, back) = end.recv.as_slices();
+        read(&front[..n.min(front.len())]);
+        read(&back[..n.saturating_sub(front.len())]);
+        end.recv.drain(..n);
         if let Some(peer) = peer {
             self.transmit(peer);
         }

@@ -333,8 +333,7 @@ fn recv_into(net: &mut Net, end: EndId, buf: &mut Option<Buf>) -> Option<Outcome
     let room = buf.as_ref().map_or(0, Buf::room);
     let read = net.receive(end, room, |bytes| {
         if let Some(buf) = buf.as_mut() {
-            let bytes: Vec<u8> = bytes.collect();
-            buf.extend(&bytes);
+            buf.extend(bytes);
         }
     });
     match read {

@@ -32,10 +32,9 @@ impl SimPipe {
         self.bytes.len()
     }
 
-    pub(super) fn put(&mut self, bytes: impl Iterator<Item = u8>) {
-        let before = self.bytes.len();
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
-        let mut n = self.bytes.len() - before;
+        let mut n = bytes.len();
         while n > 0 {
             let piece = n.min(PAGE);
             self.slots.push_back(piece);
@@ -65,9 +64,9 @@ mod tests {
     #[test]
     fn small_pieces_fill_a_pipe() {
         let mut pipe = SimPipe::new(2 * PAGE);
-        pipe.put([1, 2, 3].into_iter());
+        pipe.put(&[1, 2, 3]);
         assert_eq!(pipe.room(), PAGE);
-        pipe.put([4].into_iter());
+        pipe.put(&[4]);
         assert_eq!((pipe.room(), pipe.held()), (0, 4));
         assert_eq!(pipe.take(2), [1, 2]);
         assert_eq!(pipe.room(), 0);
