@@ -14,18 +14,28 @@
 
 pub mod buffer;
 pub mod engine;
+pub mod epoll;
+pub mod native;
 pub mod pipe;
+pub mod pipes;
 pub mod planted;
 pub mod service;
 pub mod sim;
 pub mod slab;
+pub mod sys;
 pub mod time;
+pub mod uring;
 pub mod wheel;
 
 pub use buffer::{Buf, BufferPool};
-pub use engine::{Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, Stats, Wake};
+pub use engine::{
+    Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
+};
+pub use epoll::EpollEngine;
+pub use native::{Chosen, EngineConfig, EngineKind, NativeEngine};
 pub use pipe::Pipe;
 pub use service::{Context, Incoming, Service};
 pub use slab::{Slab, Token};
 pub use time::Time;
+pub use uring::UringEngine;
 pub use wheel::{TimerId, Wheel};
