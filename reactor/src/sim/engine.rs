@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::net::{Description, Net};
 use super::operations::{Held, Kind, Lane, Operation};
-use super::pipes::SimPipe;
-use super::socket::{EndId, Owner, Readiness, State};
+use super::pipes::{SimPipe, PAGE};
+use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
 use crate::buffer::BufferPool;
 use crate::engine::{Close, Engine, Event, Fd, Key, Op, OpId, Shutdown, Stats, Wake};
 use crate::pipe::Pipe;
@@ -425,16 +425,17 @@ impl Engine for SimEngine {
     fn splice_in(&mut self, from: Fd, pipe: &mut Pipe, max: usize) -> io::Result<usize> {
         let end = self.socket_end(from, "splice_in");
         self.no_read_in_flight(from, "splice_in");
+        let fragment = self.fragment();
         let again = self.chance(|f| f.again);
         let net = Rc::clone(&self.net);
         let inside = self.sim_pipe(pipe.read.0);
-        if inside.room() == 0 || again {
+        let most = max.min(inside.room(fragment));
+        if most == 0 || again {
             return Err(would_block());
         }
-        let most = max.min(inside.room());
         let read = net
             .borrow_mut()
-            .receive(end, most, |bytes| inside.put(bytes));
+            .receive(end, most, |bytes| inside.put(bytes, fragment));
         let n = transferred(read)?;
         pipe.held += n;
         Ok(n)
@@ -527,6 +528,17 @@ impl SimEngine {
         match self.pipes.get_mut(&number) {
             Some(pipe) => pipe,
             None => panic!("pipe {number} is closed"),
+        }
+    }
+
+    /// The size of the pieces in which the kernel happens to hold the bytes of a segment.
+    fn fragment(&mut self) -> usize {
+        let mut net = self.net.borrow_mut();
+        let probability = net.faults.fragments;
+        if net.random.chance(probability) {
+            [128, SEGMENT, 8 * PAGE][net.random.below(3) as usize]
+        } else {
+            PAGE
         }
     }
 

@@ -41,6 +41,9 @@ pub struct Faults {
     pub pipe_error: f64,
     /// A new pipe is tiny (one or two pages).
     pub pipe_tiny: f64,
+    /// The bytes of a segment lie in pieces smaller or larger than a page, each of which takes a
+    /// slot of a pipe.
+    pub fragments: f64,
     /// A splice says `WouldBlock` although it could move something.
     pub again: f64,
     /// A turn returns without an event, as after a wake-up.
@@ -78,6 +81,7 @@ impl Faults {
             socket_error: 0.0,
             pipe_error: 0.0,
             pipe_tiny: 0.0,
+            fragments: 0.0,
             again: 0.0,
             idle_turn: 0.0,
             pause: 0.0,
@@ -109,6 +113,7 @@ impl Faults {
             socket_error: p(0.2),
             pipe_error: p(0.3),
             pipe_tiny: p(0.5),
+            fragments: p(0.8),
             again: p(0.3),
             idle_turn: p(0.3),
             pause: p(0.05),

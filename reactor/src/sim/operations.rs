@@ -204,12 +204,13 @@ impl SimEngine {
     }
 
     pub(super) fn perform_recv(&mut self, token: Token, end: EndId, many: bool) -> bool {
+        if !self.pool.has_free() {
+            // Even an end of stream may be noticed only by trying, which takes a buffer.
+            return false;
+        }
         let mut buf = None;
         if !self.net.borrow_mut().end(end).recv.is_empty() {
             buf = self.pool.take();
-            if buf.is_none() {
-                return false;
-            }
         }
         let outcome = recv_into(&mut self.net.borrow_mut(), end, &mut buf);
         let Some(outcome) = outcome else { return false };

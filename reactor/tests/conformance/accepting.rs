@@ -148,32 +148,33 @@ pub fn a_connect_in_flight_can_be_closed(lab: impl Lab) {
     rig.finish();
 }
 
-pub fn a_connection_reset_in_the_queue_can_be_accepted(lab: impl Lab) {
+/// It may be accepted, or dropped by an engine that finds it has no peer any more; the next one is
+/// accepted in any case.
+pub fn a_connection_reset_in_the_queue_does_no_harm(lab: impl Lab) {
     let mut rig = Rig::new(lab);
     let (listener, addr) = rig.lab.listen();
-    // Another connection behind it tells when the first has been reset.
-    let peer = rig.lab.dial(addr);
-    rig.peer_sends(&peer, b"hi");
-    peer.reset();
+    let first = rig.lab.dial(addr);
+    rig.peer_sends(&first, b"hi");
+    first.reset();
     let second = rig.lab.dial(addr);
     rig.peer_sends(&second, b"2");
     let accept = rig.submit(Op::Accept { listener });
-    let mut fds = Vec::new();
-    while fds.len() < 2 {
-        match rig.next(accept).outcome {
-            Outcome::Accepted { fd, .. } => fds.push(fd),
-            other => panic!("{other:?}"),
+    loop {
+        let event = rig.next(accept);
+        let Outcome::Accepted { fd, peer } = event.outcome else {
+            panic!("{event:?}")
+        };
+        if peer == second.local_addr() {
+            assert_eq!(rig.reads(fd, 1), b"2");
+            rig.close(fd);
+            break;
         }
-    }
-    rig.writable(fds[1]);
-    assert_eq!(rig.reads(fds[1], 1), b"2");
-    assert_eq!(rig.reads(fds[0], 2), b"hi");
-    assert_eq!(rig.read_fails(fds[0]), libc::ECONNRESET);
-    rig.engine.cancel(accept);
-    rig.cancelled(accept);
-    for fd in fds {
+        assert_eq!(rig.reads(fd, 2), b"hi");
+        assert_eq!(rig.read_fails(fd), libc::ECONNRESET);
         rig.close(fd);
     }
+    rig.engine.cancel(accept);
+    rig.cancelled(accept);
     rig.close(listener);
     rig.finish();
 }

@@ -11,7 +11,8 @@ pub fn closing_with_operations_in_flight(lab: impl Lab) {
     let door = rig.lab.door();
     for how in [Close::Orderly, Close::Reset] {
         let (fd, peer) = rig.accepted();
-        let (send, _) = send_until_blocked(&mut rig, fd, &vec![1; 32 << 20]);
+        let bytes = vec![1; rig.lab.more_than_fits()];
+        let (send, _) = send_until_blocked(&mut rig, fd, &bytes);
         let buf = rig.filled(b"abc");
         let recv = rig.submit(Op::RecvInto { fd, buf });
         let hangup = rig.submit(Op::Hangup { fd });
@@ -70,7 +71,8 @@ pub fn closing_with_unread_bytes_resets(lab: impl Lab) {
 pub fn a_reset_drops_what_was_not_sent(lab: impl Lab) {
     let mut rig = Rig::new(lab);
     let (fd, peer) = rig.accepted();
-    let (send, sent) = send_until_blocked(&mut rig, fd, &vec![1; 32 << 20]);
+    let bytes = vec![1; rig.lab.more_than_fits()];
+    let (send, sent) = send_until_blocked(&mut rig, fd, &bytes);
     rig.engine.cancel(send);
     rig.next(send);
     rig.engine.close(fd, Close::Reset);

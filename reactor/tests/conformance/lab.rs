@@ -12,6 +12,8 @@ pub trait Lab {
 
     /// A new engine with so many buffers.
     fn engine(&self, buffers: usize) -> Self::Engine;
+    /// More bytes than the buffers of a connection hold.
+    fn more_than_fits(&self) -> usize;
     /// A listening socket for `Op::Accept`, and its address.
     fn listen(&self) -> (Fd, SocketAddr);
     /// A peer that connects (or tries to) to `to`.

@@ -8,6 +8,7 @@
 mod accepting;
 mod closing;
 mod lab;
+mod native;
 mod pipes;
 mod polling;
 mod receiving;
@@ -39,6 +40,24 @@ macro_rules! suite {
                 )+)+
             }
         }
+
+        mod epoll {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$module::$case(crate::native::Native::<toron_reactor::EpollEngine>::new());
+                }
+            )+)+
+        }
+
+        mod io_uring {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$module::$case(crate::native::Native::<toron_reactor::UringEngine>::new());
+                }
+            )+)+
+        }
     };
 }
 
@@ -46,7 +65,7 @@ suite! {
     accepting: accepts_until_cancelled, a_cancelled_accept_loses_no_connection,
         closing_a_listener_ends_its_accept, connects_both_ways, a_refused_connect_fails,
         a_connect_in_flight_can_be_cancelled, a_connect_in_flight_can_be_closed,
-        a_connection_reset_in_the_queue_can_be_accepted;
+        a_connection_reset_in_the_queue_does_no_harm;
     receiving: receives_what_is_there, receives_many_until_end_of_stream,
         an_empty_pool_makes_a_receive_wait, an_empty_pool_makes_a_receive_of_many_wait,
         a_buffer_can_be_waited_for, receives_behind_what_a_buffer_holds,

@@ -80,11 +80,10 @@ pub fn a_full_pipe_says_would_block_with_bytes_held(lab: impl Lab) {
     let (from, source) = rig.accepted();
     let (to, sink) = rig.dialled();
     let mut pipe = rig.engine.pipe().unwrap();
-    let sent = vec![5; pipe.capacity() * 3];
     let mut given = 0;
     rig.wait(|rig| {
-        given += source.send(&sent[given..]);
-        match rig.engine.splice_in(from, &mut pipe, usize::MAX >> 1) {
+        given += source.send(&[5; 50_000]);
+        match rig.engine.splice_in(from, &mut pipe, 64 * 1024) {
             Ok(n) => {
                 assert!(n > 0);
                 None
@@ -96,7 +95,9 @@ pub fn a_full_pipe_says_would_block_with_bytes_held(lab: impl Lab) {
             }
         }
     });
-    assert!(pipe.held() <= pipe.capacity());
+    // A page slot takes a whole fragment of a segment (up to 32 KiB), so a pipe can hold more than
+    // its capacity; and less, if the fragments are small.
+    assert!(pipe.held() < given);
     let end = rig
         .engine
         .splice_in(from, &mut pipe, 10)

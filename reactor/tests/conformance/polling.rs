@@ -40,7 +40,8 @@ pub fn writable_when_there_is_room(lab: impl Lab) {
     let mut rig = Rig::new(lab);
     let (fd, peer) = rig.accepted();
     rig.writable(fd);
-    let (send, _) = send_until_blocked(&mut rig, fd, &vec![1; 32 << 20]);
+    let bytes = vec![1; rig.lab.more_than_fits()];
+    let (send, _) = send_until_blocked(&mut rig, fd, &bytes);
     rig.engine.cancel(send);
     rig.next(send);
     let poll = rig.submit(Op::Writable { fd });

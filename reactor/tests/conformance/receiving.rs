@@ -90,13 +90,33 @@ pub fn an_empty_pool_makes_a_receive_wait(lab: impl Lab) {
     assert_eq!(&*buf, b"x");
     drop(buf);
     rig.reads(fd, left);
-    // Without bytes no buffer is needed.
+    // End of stream and errors may need a buffer or not, but must not be lost.
     let only = rig.engine.buffers().take().unwrap();
+    let end = rig.submit(Op::Recv { fd, many: false });
+    let error = rig.submit(Op::Recv {
+        fd: other,
+        many: false,
+    });
     peer.shutdown_write();
-    rig.reads_eof(fd);
     other_peer.reset();
-    assert_eq!(rig.read_fails(other), libc::ECONNRESET);
+    for _ in 0..4 {
+        rig.turn(std::time::Duration::from_millis(5));
+    }
     drop(only);
+    let event = rig.next(end);
+    assert!(
+        matches!(event.outcome, Outcome::Eof { buf: None }),
+        "{event:?}"
+    );
+    let event = rig.next(error);
+    let failed = matches!(
+        event.outcome,
+        Outcome::Failed {
+            errno: libc::ECONNRESET,
+            buf: None
+        }
+    );
+    assert!(failed, "{event:?}");
     rig.close(fd);
     rig.close(other);
     rig.finish();

@@ -281,6 +281,13 @@ impl<L: Lab> Rig<L> {
         }
         self.wait(|rig| (rig.open.is_empty()).then_some(()));
         self.events.clear();
+        // Closing may take a turn of its own.
+        for _ in 0..PATIENCE {
+            if self.engine.stats().sockets == 0 {
+                break;
+            }
+            self.turn(Duration::from_millis(1));
+        }
         let stats = self.engine.stats();
         let zero = Stats {
             turns: stats.turns,

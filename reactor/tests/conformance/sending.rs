@@ -62,7 +62,7 @@ pub fn an_empty_buffer_is_sent_at_once(lab: impl Lab) {
 pub fn a_send_waits_for_the_peer_to_read(lab: impl Lab) {
     let mut rig = Rig::new(lab);
     let (fd, peer) = rig.accepted();
-    let bytes = pattern(32 << 20);
+    let bytes = pattern(rig.lab.more_than_fits());
     let (send, mut sent) = send_until_blocked(&mut rig, fd, &bytes);
     let mut got = Vec::new();
     let event = rig.wait(|rig| {
@@ -243,7 +243,7 @@ pub fn bytes_held_back_with_more_arrive_in_the_end(lab: impl Lab) {
 pub fn closing_delivers_what_was_sent(lab: impl Lab) {
     let mut rig = Rig::new(lab);
     let (fd, peer) = rig.accepted();
-    let bytes = pattern(32 << 20);
+    let bytes = pattern(rig.lab.more_than_fits());
     let (send, mut sent) = send_until_blocked(&mut rig, fd, &bytes);
     rig.engine.cancel(send);
     if let Outcome::Sent { n, .. } = rig.next(send).outcome {

@@ -43,6 +43,10 @@ impl Lab for Simulated {
         self.0.engine(buffers)
     }
 
+    fn more_than_fits(&self) -> usize {
+        1 << 20
+    }
+
     fn listen(&self) -> (Fd, SocketAddr) {
         let fd = self.0.listen(loopback(), 16).unwrap();
         let addr = toron_reactor::Engine::local_addr(&self.0.engine(0), fd).unwrap();
