@@ -32,15 +32,26 @@ impl AppendFile {
     fn open(path: &Path) -> io::Result<(Self, Reopener)> {
         let reopen = Arc::new(AtomicBool::new(false));
         let file = append(path)?;
-        let this = AppendFile { path: path.into(), file, reopen: Arc::clone(&reopen) };
+        let this = AppendFile {
+            path: path.into(),
+            file,
+            reopen: Arc::clone(&reopen),
+        };
         Ok((this, Reopener(reopen)))
     }
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot write to {}: {error}", path.display()))
-    })
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot write to {}: {error}", path.display()),
+            )
+        })
 }
 
 impl Write for AppendFile {
@@ -111,7 +122,10 @@ fn write_batches(mut out: impl Write, source: &LogSource) {
         }
         let dropped = source.dropped.load(Ordering::Relaxed);
         if dropped != told {
-            log::warn!("access log: {} batches of lines were dropped", dropped - told);
+            log::warn!(
+                "access log: {} batches of lines were dropped",
+                dropped - told
+            );
             told = dropped;
         }
     }
@@ -124,7 +138,10 @@ pub struct Reopeners(Mutex<Vec<Reopener>>);
 impl Reopeners {
     /// Adds one.
     pub fn add(&self, reopener: Option<Reopener>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(reopener);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(reopener);
     }
 
     /// Opens all of them again.

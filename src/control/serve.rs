@@ -66,7 +66,10 @@ fn serve(inputs: &Inputs, mut endpoints: Endpoints, loaded: Loaded) -> io::Resul
         log::warn!("{warning}");
     }
     match toron_reactor::sys::process::raise_descriptor_limit() {
-        Ok(limit) => log::info!("up to {limit} descriptors, so about {} connections", limit / 2),
+        Ok(limit) => log::info!(
+            "up to {limit} descriptors, so about {} connections",
+            limit / 2
+        ),
         Err(error) => log::warn!("cannot raise the limit of descriptors: {error}"),
     }
     // Before the threads, so that no signal is lost between.
@@ -85,7 +88,9 @@ fn serve(inputs: &Inputs, mut endpoints: Endpoints, loaded: Loaded) -> io::Resul
     };
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
     let shared = Shared::new(snapshot, settings.worker_pool_size, name, access_log);
-    shared.started.store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
+    shared
+        .started
+        .store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
     let pool = match chosen {
         Chosen::IoUring => start::<UringEngine>(&settings, &listeners, &shared)?,
         Chosen::Epoll => start::<EpollEngine>(&settings, &listeners, &shared)?,
@@ -93,7 +98,13 @@ fn serve(inputs: &Inputs, mut endpoints: Endpoints, loaded: Loaded) -> io::Resul
     for listener in &listeners {
         log::info!("listening on {}", listener.local_addr()?);
     }
-    let process = Process { inputs, shared, pool, resolver, reopeners };
+    let process = Process {
+        inputs,
+        shared,
+        pool,
+        resolver,
+        reopeners,
+    };
     process.mind(signals, &mut endpoints);
     drop(listeners);
     if let Some(writer) = log_writer {
@@ -113,8 +124,9 @@ fn engine_kind(choice: EngineChoice) -> EngineKind {
 
 fn open_listeners(settings: &Settings) -> io::Result<Vec<TcpListener>> {
     let open = |addr| {
-        bind(addr, BACKLOG)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}")))
+        bind(addr, BACKLOG).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+        })
     };
     settings.listen.iter().map(open).collect()
 }
@@ -125,7 +137,9 @@ fn open_access_log(
     settings: &Settings,
     reopeners: &Reopeners,
 ) -> io::Result<(Option<AccessLog>, LogWriter)> {
-    let Some(sink) = &settings.logging.access_log else { return Ok((None, None)) };
+    let Some(sink) = &settings.logging.access_log else {
+        return Ok((None, None));
+    };
     let (log, source) = access_log::channel();
     let (writer, reopener) = start_access_log(sink, source)?;
     reopeners.add(reopener);
@@ -146,7 +160,9 @@ fn start<E: NativeEngine>(
     };
     config.engine.buffers = BUFFERS;
     let shared = Arc::clone(shared);
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64)
+    let seed = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |t| t.as_nanos() as u64)
         ^ (u64::from(std::process::id()) << 32);
     Pool::start::<E, _, _>(config, listeners, move |reactor| {
         Server::new(Arc::clone(&shared), reactor, seed)
@@ -176,12 +192,18 @@ impl Process<'_> {
             _ => true,
         });
         let settings = Arc::clone(&self.shared.snapshot.load().settings);
-        let name = ending.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
+        let name = ending
+            .and_then(signal_hook::low_level::signal_name)
+            .unwrap_or("signal");
         log::info!("{name}: draining");
         self.shared.draining.store(true, Ordering::Relaxed);
         self.pool.send_to_running(|_| Message::Changed);
         let again = wait_for_another(&mut signals, settings.drain_delay);
-        let grace = if again { Duration::ZERO } else { settings.shutdown_grace };
+        let grace = if again {
+            Duration::ZERO
+        } else {
+            settings.shutdown_grace
+        };
         for outcome in self.pool.stop(grace) {
             if let Err(error) = outcome {
                 log::error!("a reactor ended by an error: {error}");
@@ -198,7 +220,10 @@ impl Process<'_> {
                 for finding in &rejected.faults {
                     log::error!("{finding}");
                 }
-                log::error!("reload: nothing was changed ({} faults)", rejected.faults.len());
+                log::error!(
+                    "reload: nothing was changed ({} faults)",
+                    rejected.faults.len()
+                );
                 return;
             }
         };
@@ -209,7 +234,10 @@ impl Process<'_> {
         let (before, after) = (&old.settings, &loaded.snapshot.settings);
         let fixed = [
             (before.listen != after.listen, "listeners"),
-            (before.worker_pool_size != after.worker_pool_size, "server.worker_pool_size"),
+            (
+                before.worker_pool_size != after.worker_pool_size,
+                "server.worker_pool_size",
+            ),
             (before.engine != after.engine, "server.engine"),
             (before.logging != after.logging, "logging"),
         ];
@@ -230,7 +258,10 @@ fn wait_for_another(signals: &mut Signals, delay: Duration) -> bool {
     let step = Duration::from_millis(50);
     let mut left = delay;
     while !left.is_zero() {
-        if signals.pending().any(|signal| matches!(signal, SIGTERM | SIGINT)) {
+        if signals
+            .pending()
+            .any(|signal| matches!(signal, SIGTERM | SIGINT))
+        {
             return true;
         }
         std::thread::sleep(left.min(step));
