@@ -389,7 +389,7 @@ proptest! {
             prop::sample::select(vec!["a.b.c", "A.b.C:81", "b.c", "x.b.c", "x.b.c:81", "c", "other"]),
             prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "//a//b/x", "/ab", "/a/b/c/d", "/b/", "/c"]),
             prop::sample::select(vec!["GET", "POST", "PUT", "DELETE"]),
-            prop::sample::select(vec!["", "x=1", "x=2", "x=1,y=1", "x=11,y=", "y=1", "x=1,y=2"]),
+            prop::sample::select(vec!["", "x=1", "x=2", "x=1,y=1", "x=11,y=", "y=1", "x=1,y=2", "x=2,y=1"]),
         ), 30),
     ) {
         let mut routes: Vec<Route> = routes.iter().map(|r| route(r)).collect();
@@ -400,6 +400,10 @@ proptest! {
             given.reverse();
         }
         let table = compile(given).table;
+        routes.sort_by(order);
+        let listed: Vec<&str> = table.routes().iter().map(|r| r.name.as_str()).collect();
+        let expected: Vec<&str> = routes.iter().map(|r| r.name.as_str()).collect();
+        prop_assert_eq!(listed, expected);
         for (host, path, method, fields) in requests {
             let fields: HashMap<String, String> = fields
                 .split(',')
