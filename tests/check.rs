@@ -98,14 +98,101 @@ request head  8KiB and 100 fields within 5s (the stricter of server and firewall
 
 ROUTE                      TARGET                                                    CEILING         CAP
 example.com/upload [POST]  http://10.0.0.1:9000, http://10.0.0.2:9000/v1 (weight 3)  200MiB (route)  32 (guardrail, not enforced yet)
-  read 1m30s (route), write 5s (default), body off (route), response header 10s (default), upstream idle 1m (default), upgrade idle 1m (default), chunked normalize (default)
+  read 1m30s (route), write 5s (default), response header 10s (default), upgrade idle 1m (default)
 /                          responds 404                                              1MiB (server)   none (default)
-  read 5s (default), write 5s (default), body 30s (default)
+  read 5s (default), write 5s (default)
 
 config.yaml, routes.yaml: good
 "
     );
     assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn recipes_for_uploads_reports_and_streams_load_as_they_are() {
+    let config = "\
+server:
+  host: \"0.0.0.0\"
+  port: 8080
+  worker_pool_size: 128
+  read_timeout: 5s
+  write_timeout: 5s
+  max_body_bytes: 4194304             # 4 MB global ceiling
+  inbound_chunked_mode: \"normalize\"
+discovery:
+  enabled: true
+  engine: \"auto\"
+  socket_path: \"auto\"
+  poll_interval: 10s
+  default_weight: 1
+";
+    let routes = "\
+routes:
+  - type: \"upstream\"
+    prefix: \"/legacy/upload\"
+    target: \"http://storage-backend:9000\"
+    max_body_bytes: 209715200          # 200 MB route ceiling
+    max_concurrency: 16
+    read_timeout: 10s
+    stream_request_body: true
+  - type: \"upstream\"
+    prefix: \"/api\"
+    target: \"http://api-service:8080\"
+  - type: \"upstream\"
+    prefix: \"/legacy/reports\"
+    target: \"http://analytics-backend:8080\"
+    max_concurrency: 8
+    response_header_timeout: 60s
+    write_timeout: 30s
+  - type: \"upstream\"
+    prefix: \"/legacy/stream-upload\"
+    target: \"http://ingest-node:9002\"
+    inbound_chunked_mode: \"passthrough\"
+    max_body_bytes: 524288000
+    read_timeout: 15s
+    stream_request_body: true
+";
+    let folder = Folder::new(
+        "recipes",
+        &[("toron.yaml", config), ("routes.yaml", routes)],
+    );
+    let output = toron(&folder.0, &["check"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows: Vec<Vec<&str>> = text(&output.stdout)
+        .lines()
+        .filter(|line| line.starts_with('/'))
+        .map(|line| {
+            line.split("  ")
+                .filter(|cell| !cell.is_empty())
+                .map(str::trim)
+                .collect()
+        })
+        .collect();
+    let keys: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(
+        keys,
+        [
+            "/legacy/stream-upload",
+            "/legacy/reports",
+            "/legacy/upload",
+            "/api"
+        ]
+    );
+    let ceilings: Vec<&str> = rows.iter().map(|row| row[2]).collect();
+    assert_eq!(
+        ceilings,
+        [
+            "500MiB (route)",
+            "4MiB (server)",
+            "200MiB (route)",
+            "4MiB (server)"
+        ]
+    );
+    let caps: Vec<&str> = rows
+        .iter()
+        .map(|row| row[3].split([' ', ',']).next().unwrap())
+        .collect();
+    assert_eq!(caps, ["32", "8", "16", "none"]);
 }
 
 #[test]

@@ -151,38 +151,76 @@ fn off_or(duration: std::time::Duration) -> String {
     }
 }
 
+/// The limits in time that have effect; those that have none yet would only mislead.
 fn deadlines(route: &Route) -> Vec<String> {
     let (limits, sources): (&Limits, &LimitSources) = (&route.limits, &route.limit_sources);
     let mut parts = Vec::new();
-    let mut part = |name: &str, value: String, by: SetBy| {
-        parts.push(format!("{name} {value} ({})", by.as_str()));
-    };
-    part("read", off_or(limits.read_timeout), sources.read_timeout);
-    part("write", off_or(limits.write_timeout), sources.write_timeout);
-    let body = limits.body_timeout.map_or("off".to_owned(), show_duration);
-    part("body", body, sources.body_timeout);
-    if let RouteKind::Upstream(_) = route.kind {
-        let head = off_or(limits.response_header_timeout);
-        part("response header", head, sources.response_header_timeout);
-        let idle = off_or(limits.upstream_idle_timeout);
-        part("upstream idle", idle, sources.upstream_idle_timeout);
-        let upgrade = off_or(limits.upgrade_idle_timeout);
-        part("upgrade idle", upgrade, sources.upgrade_idle_timeout);
-        if let Some(deadline) = limits.header_deadline {
-            part(
-                "header deadline",
-                show_duration(deadline),
-                sources.header_deadline,
-            );
+    let mut part = |name: &str, key: &str, value: String, by: SetBy| {
+        if !is_pending(&format!("routes[].{key}")) {
+            parts.push(format!("{name} {value} ({})", by.as_str()));
         }
+    };
+    part(
+        "read",
+        "read_timeout",
+        off_or(limits.read_timeout),
+        sources.read_timeout,
+    );
+    part(
+        "write",
+        "write_timeout",
+        off_or(limits.write_timeout),
+        sources.write_timeout,
+    );
+    let body = limits.body_timeout.map_or("off".to_owned(), show_duration);
+    part("body", "body_timeout", body, sources.body_timeout);
+    if let RouteKind::Respond(_) = route.kind {
+        return parts;
+    }
+    let head = off_or(limits.response_header_timeout);
+    part(
+        "response header",
+        "response_header_timeout",
+        head,
+        sources.response_header_timeout,
+    );
+    let idle = off_or(limits.upstream_idle_timeout);
+    part(
+        "upstream idle",
+        "upstream_idle_timeout",
+        idle,
+        sources.upstream_idle_timeout,
+    );
+    let upgrade = off_or(limits.upgrade_idle_timeout);
+    part(
+        "upgrade idle",
+        "upgrade_idle_timeout",
+        upgrade,
+        sources.upgrade_idle_timeout,
+    );
+    if let Some(deadline) = limits.header_deadline {
+        let shown = show_duration(deadline);
         part(
-            "chunked",
-            limits.chunked_mode.as_str().to_owned(),
-            sources.chunked_mode,
+            "header deadline",
+            "header_deadline",
+            shown,
+            sources.header_deadline,
         );
     }
     if let Some(deadline) = limits.request_deadline {
-        part("request deadline", show_duration(deadline), SetBy::Route);
+        part(
+            "request deadline",
+            "request_deadline",
+            show_duration(deadline),
+            SetBy::Route,
+        );
     }
+    let mode = limits.chunked_mode.as_str().to_owned();
+    part(
+        "chunked",
+        "inbound_chunked_mode",
+        mode,
+        sources.chunked_mode,
+    );
     parts
 }

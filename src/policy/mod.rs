@@ -6,5 +6,6 @@
 
 pub mod balance;
 pub mod cidr;
+mod map;
 pub mod router;
 pub mod settings;

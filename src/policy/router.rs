@@ -16,11 +16,11 @@
 //! 5. host, prefix, methods, fields as text, so that file order never matters.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::Hasher;
 use std::sync::Arc;
 
+use super::map::{Fnv, Key, Map};
 use super::settings::{HostPattern, Route, Source};
 
 /// Most different methods in one table; what [`Allow`] can hold.
@@ -28,31 +28,6 @@ pub const MAX_METHODS: usize = 64;
 
 /// Longest host name that can match (RFC 1035: 255 octets with length bytes, 253 as text).
 pub const MAX_HOST: usize = 253;
-
-/// 64-bit FNV-1a. Keys of the tables come from the operator and only look-ups from peers, so a
-/// peer cannot fill a bucket; a keyed hash would buy nothing here.
-#[derive(Clone, Copy)]
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for &b in bytes {
-            self.0 = (self.0 ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fnv>>;
 
 /// A compiled set of routes.
 #[derive(Debug, Default)]
@@ -69,17 +44,20 @@ pub struct Table {
 #[derive(Debug, Default)]
 struct Node {
     /// One segment further.
-    children: Map<Box<[u8]>, u32>,
+    children: Map<Key, u32>,
     /// The nearest shorter prefix that has routes.
     parent: Option<u32>,
-    exact: Map<Box<[u8]>, Block>,
-    wildcard: Map<Box<[u8]>, Block>,
+    exact: Map<Key, Block>,
+    wildcard: Map<Key, Block>,
     any: Block,
 }
 
 impl Node {
     fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.wildcard.is_empty() && self.any.groups.is_empty()
+        self.exact.is_empty()
+            && self.wildcard.is_empty()
+            && self.any.groups.is_empty()
+            && self.any.plain.is_empty()
     }
 }
 
@@ -88,6 +66,17 @@ impl Node {
 struct Block {
     /// With a port first, then by falling number of fields.
     groups: Vec<Group>,
+    /// Routes that ask for neither port nor fields, which match last: in most tables all of them.
+    plain: Vec<Entry>,
+}
+
+/// A route in the table.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Index into `routes`.
+    id: u32,
+    /// The set of its methods; 0 is any.
+    methods: u64,
 }
 
 /// The routes of a block that ask for the same field names (and port).
@@ -96,8 +85,16 @@ struct Group {
     port: Option<u16>,
     /// Lower-case, sorted.
     names: Vec<String>,
-    /// By hash of the values in the order of the names: indices into `routes`, rising.
-    entries: Map<u64, Vec<u32>>,
+    values: Values,
+}
+
+/// The entries of a group by the values that they ask for; entries with rising ids.
+#[derive(Debug)]
+enum Values {
+    /// Of the one field.
+    One(Map<Key, Vec<Entry>>),
+    /// By hash of the values in the order of the names, which the route must confirm.
+    Several(Map<u64, Vec<Entry>>),
 }
 
 /// What became of a look-up.
@@ -310,6 +307,7 @@ impl Table {
     ) -> Lookup<'_> {
         let mut lower = [0; MAX_HOST];
         let (host, port) = split_host(host, &mut lower);
+        let method = self.method_bit(method);
         let request = Request {
             host,
             port,
@@ -399,35 +397,46 @@ impl Table {
             if group.port.is_some_and(|port| request.port != Some(port)) {
                 continue;
             }
-            let Some(hash) = group.hash(request.header) else {
-                continue;
-            };
-            for &id in group.entries.get(&hash).into_iter().flatten() {
-                let Some(route) = self.routes.get(id as usize) else {
-                    continue;
-                };
-                if !group.holds(route, request.header) {
-                    continue;
-                }
-                if !route.methods.is_empty()
-                    && !route.methods.iter().any(|m| m.as_bytes() == request.method)
-                {
-                    *allow |= self.method_set(route);
-                } else if best.is_none_or(|(_, best)| id < best) {
-                    best = Some((group, id));
-                }
+            let found = self.lookup_group(group, request, allow);
+            if let Some(id) = found.filter(|&id| best.is_none_or(|(_, best)| id < best)) {
+                best = Some((group, id));
             }
         }
-        self.routes.get(best?.1 as usize)
+        let id = match best {
+            Some((_, id)) => id,
+            None => first_with(&block.plain, request.method, allow, |_| true)?,
+        };
+        self.routes.get(id as usize)
     }
 
-    fn method_set(&self, route: &Route) -> u64 {
-        let bits = route
-            .methods
-            .iter()
-            .filter_map(|m| self.methods.binary_search(m).ok());
-        bits.filter(|&bit| bit < MAX_METHODS)
-            .fold(0, |set, bit| set | 1 << bit)
+    fn lookup_group<'r, H>(
+        &self,
+        group: &Group,
+        request: &Request<'_, H>,
+        allow: &mut u64,
+    ) -> Option<u32>
+    where
+        H: Fn(&str) -> Option<&'r [u8]>,
+    {
+        match &group.values {
+            Values::One(entries) => {
+                let entries = entries.get((request.header)(group.names.first()?)?)?;
+                first_with(entries, request.method, allow, |_| true)
+            }
+            Values::Several(entries) => {
+                let entries = entries.get(&group.hash(request.header)?)?;
+                first_with(entries, request.method, allow, |id| {
+                    let route = self.routes.get(id as usize);
+                    route.is_some_and(|route| group.holds(route, request.header))
+                })
+            }
+        }
+    }
+
+    /// The bit of a method; 0 if no route names it.
+    fn method_bit(&self, method: &[u8]) -> u64 {
+        let at = self.methods.iter().position(|m| m.as_bytes() == method);
+        at.filter(|&at| at < MAX_METHODS).map_or(0, |at| 1 << at)
     }
 
     /// Fills `nodes` and `methods` from the sorted `routes`.
@@ -442,6 +451,13 @@ impl Table {
         self.methods = methods;
         self.nodes = vec![Node::default()];
         for (id, route) in (0..).zip(&self.routes) {
+            let methods = route
+                .methods
+                .iter()
+                .fold(0, |set, method| set | self.method_bit(method.as_bytes()));
+            if methods == 0 && !route.methods.is_empty() {
+                continue;
+            }
             let node = node_of(&mut self.nodes, route.prefix.as_bytes());
             let (block, port) = match &route.host {
                 HostPattern::Any => (&mut node.any, None),
@@ -453,7 +469,7 @@ impl Table {
                     (node.exact.entry(name.as_bytes().into()).or_default(), *port)
                 }
             };
-            block.add(id, route, port);
+            block.add(Entry { id, methods }, route, port);
         }
         // A parent was made before its children.
         for at in 0..self.nodes.len() {
@@ -475,6 +491,23 @@ impl Table {
     }
 }
 
+/// The first entry that takes the method and for which `holds`; methods of those that only lack
+/// the method go into `allow`.
+fn first_with(
+    entries: &[Entry],
+    method: u64,
+    allow: &mut u64,
+    holds: impl Fn(u32) -> bool,
+) -> Option<u32> {
+    for entry in entries.iter().filter(|entry| holds(entry.id)) {
+        if entry.methods == 0 || entry.methods & method != 0 {
+            return Some(entry.id);
+        }
+        *allow |= entry.methods;
+    }
+    None
+}
+
 /// The node of a prefix, made if need be.
 fn node_of<'n>(nodes: &'n mut Vec<Node>, prefix: &[u8]) -> &'n mut Node {
     let mut at = 0;
@@ -490,7 +523,12 @@ fn node_of<'n>(nodes: &'n mut Vec<Node>, prefix: &[u8]) -> &'n mut Node {
 }
 
 impl Block {
-    fn add(&mut self, id: u32, route: &Route, port: Option<u16>) {
+    /// Entries come in rising order of their ids.
+    fn add(&mut self, entry: Entry, route: &Route, port: Option<u16>) {
+        if route.headers.is_empty() && port.is_none() {
+            self.plain.push(entry);
+            return;
+        }
         let names: Vec<String> = route
             .headers
             .iter()
@@ -501,24 +539,31 @@ impl Block {
             .iter()
             .position(|g| g.port == port && g.names == names);
         let at = found.unwrap_or_else(|| {
+            let values = match names.len() {
+                1 => Values::One(Map::default()),
+                _ => Values::Several(Map::default()),
+            };
             let group = Group {
                 port,
                 names,
-                entries: Map::default(),
+                values,
             };
             let at = self.groups.partition_point(|g| g.rank() <= group.rank());
             self.groups.insert(at, group);
             at
         });
-        let mut hash = Fnv::default();
-        for (_, value) in &route.headers {
-            feed(&mut hash, value.as_bytes());
-        }
-        self.groups[at]
-            .entries
-            .entry(hash.finish())
-            .or_default()
-            .push(id);
+        let values = || route.headers.iter().map(|(_, value)| value.as_bytes());
+        let entries = match &mut self.groups[at].values {
+            Values::One(map) => map
+                .entry(values().next().unwrap_or_default().into())
+                .or_default(),
+            Values::Several(map) => {
+                let mut hash = Fnv::default();
+                values().for_each(|value| feed(&mut hash, value));
+                map.entry(hash.finish()).or_default()
+            }
+        };
+        entries.push(entry);
     }
 }
 
@@ -548,7 +593,8 @@ struct Request<'a, H> {
     /// Lower-case, without port or trailing dot.
     host: &'a [u8],
     port: Option<u16>,
-    method: &'a [u8],
+    /// Its bit; 0 if no route names it.
+    method: u64,
     header: &'a H,
 }
 

@@ -259,6 +259,25 @@ fn r5_r6_one_of_a_key_stays() {
     assert_eq!(made.shadowed[0].dropped.source, Source::OciDiscovery);
 }
 
+#[test]
+fn r3_values_cost_the_same_however_many_there_are() {
+    let asked = |routes: u32| {
+        let list: Vec<Route> = (0..routes)
+            .map(|i| route(&format!("h|/a||X-Tenant={i},X-Tier=1")))
+            .collect();
+        let table = compile(list).table;
+        let asked = std::cell::Cell::new(0);
+        let header = |name: &str| -> Option<&'static [u8]> {
+            asked.set(asked.get() + 1);
+            Some(if name == "x-tenant" { b"7" } else { b"1" })
+        };
+        let found = table.lookup(b"h", b"/a", b"GET", header);
+        assert!(matches!(found, Lookup::Route(r) if r.name == "h|/a||X-Tenant=7,X-Tier=1"));
+        asked.get()
+    };
+    assert_eq!(asked(10), asked(10_000));
+}
+
 /// Whether a route takes a request, straight from the text of R1; the path split by hand so that
 /// nothing is shared with the table.
 fn takes(route: &Route, host: &str, path: &str, headers: &HashMap<String, String>) -> bool {
@@ -370,7 +389,7 @@ proptest! {
             prop::sample::select(vec!["a.b.c", "A.b.C:81", "b.c", "x.b.c", "x.b.c:81", "c", "other"]),
             prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "//a//b/x", "/ab", "/a/b/c/d", "/b/", "/c"]),
             prop::sample::select(vec!["GET", "POST", "PUT", "DELETE"]),
-            prop::sample::select(vec!["", "x=1", "x=2", "x=1,y=1", "x=11,y=", "y=1", "x=1,y=2"]),
+            prop::sample::select(vec!["", "x=1", "x=2", "x=1,y=1", "x=11,y=", "y=1", "x=1,y=2", "x=2,y=1"]),
         ), 30),
     ) {
         let mut routes: Vec<Route> = routes.iter().map(|r| route(r)).collect();
@@ -381,6 +400,10 @@ proptest! {
             given.reverse();
         }
         let table = compile(given).table;
+        routes.sort_by(order);
+        let listed: Vec<&str> = table.routes().iter().map(|r| r.name.as_str()).collect();
+        let expected: Vec<&str> = routes.iter().map(|r| r.name.as_str()).collect();
+        prop_assert_eq!(listed, expected);
         for (host, path, method, fields) in requests {
             let fields: HashMap<String, String> = fields
                 .split(',')

@@ -7,32 +7,30 @@ use proptest::prelude::*;
 use super::*;
 use crate::policy::settings::{Algorithm, ChunkedMode, HostPattern, Limits, Source};
 
-type Made = Result<(Settings, Table, Vec<String>), Vec<String>>;
+type Made = Result<(Arc<Settings>, Table, Vec<String>), Vec<String>>;
 
-/// Loads two texts as config.yaml and routes.yaml; an empty second one is no file.
+/// Loads two texts; an empty second one is no file. Files are called `c` and `r` in findings.
 fn load_texts(config: &str, routes: &str) -> Made {
-    let findings = Findings::default();
-    let mut texts = Vec::new();
-    for (file, role, text) in [("c", Role::Config, config), ("r", Role::Routes, routes)] {
-        let file: Arc<str> = file.into();
-        if role == Role::Config || !text.is_empty() {
-            let root = yaml::parse(&file, text, &findings);
-            texts.push(Text { file, role, root });
-        }
-    }
-    let made = assemble(&texts, None, &mut Endpoints::default(), &findings);
-    let good = findings.is_good();
-    let show = |list: Vec<Finding>| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let (faults, warnings) = findings.into_sorted();
-    match made {
-        Some((settings, table)) if good => Ok((settings, table, show(warnings))),
-        _ => Err(show(faults)),
+    let routes = Some(routes).filter(|text| !text.is_empty());
+    let show = |list: Vec<Finding>| {
+        let short = |f: &Finding| {
+            f.to_string()
+                .replace("config.yaml", "c")
+                .replace("routes.yaml", "r")
+        };
+        list.iter().map(short).collect::<Vec<_>>()
+    };
+    match super::load_texts(config, routes, &mut Endpoints::default()) {
+        Ok(Loaded {
+            snapshot, warnings, ..
+        }) => Ok((snapshot.settings, snapshot.table, show(warnings))),
+        Err(rejected) => Err(show(rejected.faults)),
     }
 }
 
 const ONE_ROUTE: &str = "routes:\n  - target: http://a\n";
 
-fn settings(config: &str) -> Settings {
+fn settings(config: &str) -> Arc<Settings> {
     load_texts(config, ONE_ROUTE).unwrap().0
 }
 
@@ -260,7 +258,7 @@ fn deadlines_of_zero_or_less_are_off() {
     assert_eq!(
         faults("server:\n  request_deadline: 5s\n"),
         ["c:2:3: request_deadline is not allowed in server: it would cut event streams and downloads on \
-          every route (allowed: on a route, in routes.yaml)"]
+          every route (allowed: on a route, in r)"]
     );
 }
 
@@ -283,7 +281,7 @@ fn a_route_in_full() {
     );
     assert_eq!(
         (made.source, made.origin.to_string()),
-        (Source::Config, "r:2".to_owned())
+        (Source::Config, "routes.yaml:2".to_owned())
     );
     let RouteKind::Upstream(upstream) = &made.kind else {
         unreachable!()

@@ -96,17 +96,55 @@ pub fn load(inputs: &Inputs, endpoints: &mut Endpoints) -> Result<Loaded, Reject
         .map(|(path, role)| read(path, *role, &findings))
         .collect();
     let made = assemble(&texts, inputs.admin_key.as_deref(), endpoints, &findings);
+    finish(
+        made,
+        findings,
+        files.into_iter().map(|(path, _)| path).collect(),
+    )
+}
+
+/// As [`load`], from texts that stand for `config.yaml` and `routes.yaml`.
+pub fn load_texts(
+    config: &str,
+    routes: Option<&str>,
+    endpoints: &mut Endpoints,
+) -> Result<Loaded, Rejected> {
+    let findings = Findings::default();
+    let given = [
+        ("config.yaml", Role::Config, Some(config)),
+        ("routes.yaml", Role::Routes, routes),
+    ];
+    let mut texts = Vec::new();
+    for (file, role, text) in given {
+        if let Some(text) = text {
+            let file: Arc<str> = file.into();
+            let root = yaml::parse(&file, text, &findings);
+            texts.push(Text { file, role, root });
+        }
+    }
+    let made = assemble(&texts, None, endpoints, &findings);
+    finish(made, findings, Vec::new())
+}
+
+fn finish(
+    made: Option<(Settings, Table)>,
+    findings: Findings,
+    files: Vec<PathBuf>,
+) -> Result<Loaded, Rejected> {
     let is_good = findings.is_good();
     let (faults, warnings) = findings.into_sorted();
     match made {
-        Some((settings, table)) if is_good => Ok(Loaded {
-            snapshot: Snapshot {
+        Some((settings, table)) if is_good => {
+            let snapshot = Snapshot {
                 settings: Arc::new(settings),
                 table,
-            },
-            warnings,
-            files: files.into_iter().map(|(path, _)| path).collect(),
-        }),
+            };
+            Ok(Loaded {
+                snapshot,
+                warnings,
+                files,
+            })
+        }
         _ => Err(Rejected { faults, warnings }),
     }
 }
