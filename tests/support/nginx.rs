@@ -135,10 +135,11 @@ pub fn stand_in(settings: &Settings) -> Nginx {
         "client_max_body_size {limit}; proxy_http_version 1.1;"
     );
     server.push_str(
-        "proxy_set_header Connection ''; proxy_set_header Host $http_host;\n\
+        "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $hop;\n\
+         proxy_set_header Host $http_host;\n\
          proxy_set_header X-Forwarded-For $remote_addr; proxy_request_buffering off;\n\
          proxy_buffering off; large_client_header_buffers 1 8k; proxy_next_upstream_tries 2;\n",
     );
-    http.push_str("proxy_headers_hash_max_size 1024;\n");
+    http.push_str("map $http_upgrade $hop { default upgrade; '' ''; }\n");
     Nginx::start(settings.worker_pool_size.min(2), &http, &server)
 }

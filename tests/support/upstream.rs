@@ -83,6 +83,12 @@ impl Connection {
             .chain(self.started.as_ref())
     }
 
+    /// Takes what has been received, and reads what can be read of it.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.received.extend_from_slice(bytes);
+        self.advance();
+    }
+
     fn advance(&mut self) {
         while !self.tunnel && self.invalid.is_none() {
             match parse_request(&self.received[self.parsed..]) {
@@ -281,8 +287,7 @@ fn read_all(mut stream: TcpStream, id: u64, shared: &Shared) {
         };
         match got {
             Ok(n) if n > 0 => {
-                connection.received.extend_from_slice(&buffer[..n]);
-                connection.advance();
+                connection.feed(&buffer[..n]);
             }
             _ if connection.closed_here => return,
             Ok(_) => connection.ended = Some((Instant::now(), End::Fin)),
