@@ -259,7 +259,7 @@ fn one_connection(addr: SocketAddr, random: &mut Random) {
             _ => all,
         };
         client.send(&request[..usize::try_from(stop).unwrap()], PATIENCE);
-        if stop == all {
+        if stop == all && !upload {
             let goal = usize::try_from(random.below(BIG as u64)).unwrap();
             client.receive_until(PATIENCE, |c| c.received.len() >= goal);
         }
@@ -381,11 +381,10 @@ fn aborts_leave_nothing_behind(engine: Engine) {
         engine.name()
     );
     assert!(toron.process_mut().is_running(), "the proxy has ended");
-    assert_eq!(
-        sockets(&toron),
-        sockets_before,
-        "{:?}",
-        toron.proc().descriptor_kinds()
+    let after = sockets(&toron);
+    assert!(
+        after <= sockets_before,
+        "{after} sockets, {sockets_before} before the storm"
     );
     assert_eq!(read_out(&toron), before);
 }
