@@ -74,11 +74,7 @@ impl BufferPool {
         if inner.in_use.get() >= inner.limit.get() {
             return None;
         }
-        let id = inner
-            .free
-            .borrow_mut()
-            .pop()
-            .unwrap_or_else(|| inner.grow());
+        let id = inner.free.borrow_mut().pop().unwrap_or_else(|| inner.grow());
         let data = *inner.all.borrow().get(id as usize)?;
         inner.in_use.set(inner.in_use.get() + 1);
         inner.peak.set(inner.peak.get().max(inner.in_use.get()));
@@ -125,9 +121,7 @@ impl Inner {
     fn grow(&self) -> u32 {
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { alloc(layout()) };
-        let Some(data) = NonNull::new(raw) else {
-            handle_alloc_error(layout())
-        };
+        let Some(data) = NonNull::new(raw) else { handle_alloc_error(layout()) };
         let mut all = self.all.borrow_mut();
         all.push(data);
         (all.len() - 1) as u32
@@ -157,12 +151,7 @@ impl Drop for Inner {
 
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "BufferPool({} of {} in use)",
-            self.in_use(),
-            self.limit()
-        )
+        write!(f, "BufferPool({} of {} in use)", self.in_use(), self.limit())
     }
 }
 
@@ -287,10 +276,7 @@ impl Buf {
     /// Where an engine writes received bytes: address and length of the room.
     pub(crate) fn room_ptr(&mut self) -> (*mut u8, usize) {
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
-        (
-            unsafe { self.data.as_ptr().add(self.end as usize) },
-            self.room(),
-        )
+        (unsafe { self.data.as_ptr().add(self.end as usize) }, self.room())
     }
 
     /// Counts `n` bytes as filled that an engine wrote at [`Buf::room_ptr`].
@@ -344,9 +330,7 @@ mod tests {
     #[test]
     fn a_front_may_grow_into_the_headroom() {
         let pool = BufferPool::new(1);
-        let Some(mut buf) = pool.take() else {
-            panic!("pool is empty")
-        };
+        let Some(mut buf) = pool.take() else { panic!("pool is empty") };
         buf.extend(b"headbody");
         assert!(buf.replace_front(4, &[b'h'; 4 + HEADROOM]));
         assert!(buf.ends_with(b"body"));

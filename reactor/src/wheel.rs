@@ -31,10 +31,7 @@ impl Wheel {
 
     /// A timer for an owner, not armed.
     pub fn insert(&mut self, key: Key) -> TimerId {
-        TimerId(self.timers.insert(Timer {
-            key,
-            deadline: None,
-        }))
+        TimerId(self.timers.insert(Timer { key, deadline: None }))
     }
 
     /// Removes a timer.
