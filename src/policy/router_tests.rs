@@ -213,6 +213,23 @@ fn r2_prefix_beats_host_beats_headers_beats_method() {
 }
 
 #[test]
+fn r2_routes_that_ask_for_other_fields_compete() {
+    let table = table(&["|/|GET|X=1", "|/||X=2", "|/|GET|Y=1", "|/|GET|Y=2"]);
+    assert_eq!(
+        find(&table, "h", "/", "GET", &[("X", "2"), ("Y", "1")]),
+        "|/|GET|Y=1"
+    );
+    assert_eq!(
+        find(&table, "h", "/", "PUT", &[("X", "2"), ("Y", "1")]),
+        "|/||X=2"
+    );
+    assert_eq!(
+        find(&table, "h", "/", "GET", &[("X", "1"), ("Y", "1")]),
+        "|/|GET|X=1"
+    );
+}
+
+#[test]
 fn r4_another_method_would_do() {
     let table = table(&[
         "|/a|POST,PUT",
