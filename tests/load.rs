@@ -114,7 +114,7 @@ fn wrk(addr: SocketAddr, seconds: u64, close: bool, exact: bool) -> Figures {
 }
 
 fn settings(engine: Engine, pool: usize, origin: &Nginx) -> Settings {
-    let mut settings = Settings::new(engine, vec![Route::new("/", origin.addr)]);
+    let mut settings = Settings::new(engine, vec![Route::new("/", &origin.addr)]);
     settings.worker_pool_size = pool;
     settings.max_body_bytes = Some(0);
     settings
@@ -291,16 +291,14 @@ fn storm(addr: SocketAddr, time: Duration, seed: u64) -> u64 {
     let idle: Vec<Client> = (0..IDLE)
         .map(|i| {
             let mut client = Client::connect(addr, PATIENCE).expect("connect an idle client");
-            if i % 2 == 0 {
-                client.send(
-                    b"GET /echo/idle HTTP/1.1\r\nHost: t.example\r\n\r\n",
-                    PATIENCE,
-                );
-                assert!(
-                    client.receive_responses(1, PATIENCE),
-                    "idle client {i} not answered"
-                );
-            }
+            client.send(
+                b"GET /echo/idle HTTP/1.1\r\nHost: t.example\r\n\r\n",
+                PATIENCE,
+            );
+            assert!(
+                client.receive_responses(1, PATIENCE),
+                "idle client {i} not answered"
+            );
             client
         })
         .collect();

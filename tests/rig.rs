@@ -113,7 +113,7 @@ fn another_ones_answer_is_a_fault() {
     });
     let toron = Toron::start_stand_in(&Settings::new(
         Engine::Epoll,
-        vec![Route::new("/", wrong.addr)],
+        vec![Route::new("/", &wrong.addr)],
     ));
     let stage = support::play::Stage {
         toron: &toron,

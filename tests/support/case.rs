@@ -393,7 +393,7 @@ impl Case {
             .replace("{UPSTREAM}", upstream)
             .replace("{PUBLIC}", public);
         let case: Case = serde_json::from_str(&line).map_err(|e| format!("{e} in {line}"))?;
-        if case.send.is_some() == !case.send_steps.is_empty() {
+        if case.send.is_some() != case.send_steps.is_empty() {
             return Err(format!("{}: either send or send_steps", case.id));
         }
         case.setup.arrangement()?;
