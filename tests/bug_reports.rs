@@ -92,7 +92,7 @@ fn s9_out_of_descriptors(engine: Engine) {
         "only {} connections made",
         idle.len()
     );
-    let (start, ticks) = (Instant::now(), toron.proc().cpu_ticks());
+    let (start, ticks) = (Instant::now(), toron.cpu_ticks());
     let mut answered = 1;
     while start.elapsed() < S9_STORM {
         kept.send(&get("/during"), Duration::from_secs(1));
@@ -110,7 +110,7 @@ fn s9_out_of_descriptors(engine: Engine) {
             show(&kept.received)
         );
     }
-    let percent = (toron.proc().cpu_ticks() - ticks) as f64 / start.elapsed().as_secs_f64();
+    let percent = (toron.cpu_ticks() - ticks) as f64 / start.elapsed().as_secs_f64();
     let logged = toron.process().log_lines().len() - lines;
     let good = kept
         .parsed()

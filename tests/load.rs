@@ -127,13 +127,13 @@ fn forms() -> impl Iterator<Item = (Engine, usize, bool)> {
         .flat_map(|(e, p)| [false, true].map(|c| (e, p, c)))
 }
 
-fn name(engine: Engine, pool: usize, close: bool) -> String {
+fn name(toron: &Toron, engine: Engine, pool: usize, close: bool) -> String {
     let how = if close {
         "Connection: close"
     } else {
         "keep-alive"
     };
-    format!("toron {} pool {pool} {how}", engine.name())
+    format!("{} {} pool {pool} {how}", toron.name(), engine.name())
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn wrk_sees_no_error_and_no_wrong_byte() {
     let origin = Nginx::origin(1);
     for (engine, pool, close) in forms() {
         let toron = Toron::start(&settings(engine, pool, &origin));
-        wrk(toron.addr, 3, close, true).print(&name(engine, pool, close));
+        wrk(toron.addr, 3, close, true).print(&name(&toron, engine, pool, close));
     }
 }
 
@@ -164,16 +164,16 @@ fn soak_wrk_beside_nginx() {
         wrk(toron.addr, 3, close, true);
         let (mut ours, mut theirs) = (Figures::default(), Figures::default());
         for _ in 0..slices {
-            let ticks = toron.proc().cpu_ticks();
+            let ticks = toron.cpu_ticks();
             let mut figures = wrk(toron.addr, seconds, close, false);
-            figures.ticks = toron.proc().cpu_ticks() - ticks;
+            figures.ticks = toron.cpu_ticks() - ticks;
             ours = ours.add(figures);
             let ticks = other.cpu_ticks();
             let mut figures = wrk(other.addr, seconds, close, false);
             figures.ticks = other.cpu_ticks() - ticks;
             theirs = theirs.add(figures);
         }
-        ours.print(&name(engine, pool, close));
+        ours.print(&name(&toron, engine, pool, close));
         theirs.print(&format!(
             "  nginx beside it, {} workers",
             settings.worker_pool_size.min(2)

@@ -5,9 +5,12 @@
 
 mod support;
 
+use std::time::Instant;
+
 use support::bank;
 use support::case::{Case, ClientSees, Expect, UpstreamSees};
 use support::http::{parse_request, parse_responses, End, Progress};
+use support::process::Proc;
 use support::setup::{Engine, Route, Settings};
 use support::toron::Toron;
 use support::upstream::{Connection, Script, Step, Then, Upstream, When};
@@ -385,4 +388,24 @@ fn responses_are_framed_as_rfc_9112_says() {
     );
     let switched = parse_responses(b"HTTP/1.1 101 X\r\n\r\nraw bytes", &[], None);
     assert_eq!(switched.tunnel, b"raw bytes");
+}
+
+#[test]
+fn figures_of_proc_move() {
+    let own = Proc(std::process::id());
+    let (ticks, sockets) = (
+        own.cpu_ticks(),
+        own.descriptor_kinds().get("socket").copied(),
+    );
+    let opened = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let more: Vec<std::net::TcpListener> = (0..200).map(|_| opened.try_clone().unwrap()).collect();
+    assert!(own.descriptor_kinds().get("socket").copied() >= Some(sockets.unwrap_or(0) + 100));
+    assert!(own.descriptors() > more.len());
+    let until = Instant::now() + support::PATIENCE;
+    while own.cpu_ticks() < ticks + 5 {
+        assert!(Instant::now() < until, "busy, and no processor time used");
+    }
+    let peak = own.peak_kib();
+    let held = vec![1_u8; 64 << 20];
+    assert!(own.peak_kib() >= peak.max(held.len() as u64 / 1024));
 }
