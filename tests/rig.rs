@@ -5,10 +5,11 @@
 
 mod support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use support::bank;
 use support::case::{Case, ClientSees, Expect, UpstreamSees};
+use support::client::Client;
 use support::http::{parse_request, parse_responses, End, Progress};
 use support::process::Proc;
 use support::setup::{Engine, Route, Settings};
@@ -310,6 +311,65 @@ fn no_key_is_left_out_above() {
     let client = format!("{:?}", ClientSees::default());
     let upstream = format!("{:?}", UpstreamSees::default());
     assert_eq!((keys(client), keys(upstream)), (19, 22));
+}
+
+// The scripted upstream, spoken to directly.
+
+fn ending(then: Then, when: When, request: &[u8]) -> (Client, Upstream) {
+    let upstream = Upstream::start();
+    let answer = vec![Step::Send(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK".to_vec(),
+    )];
+    upstream.begin(Script {
+        answers: vec![answer],
+        repeat_last: true,
+        when,
+        then,
+    });
+    let mut client = Client::connect(upstream.addr, support::PATIENCE).unwrap();
+    client.send(request, support::PATIENCE);
+    assert!(
+        client.receive_responses(1, support::PATIENCE),
+        "no answer before {then:?}"
+    );
+    (client, upstream)
+}
+
+#[test]
+fn the_upstream_ends_as_its_script_says() {
+    let get = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (then, end) in [
+        (Then::Close, End::Fin),
+        (Then::Reset, End::Reset),
+        (Then::ShutdownWrite, End::Fin),
+        (Then::CloseAfter(Duration::from_millis(50)), End::Fin),
+    ] {
+        let (mut client, _upstream) = ending(then, When::AfterRequest, get);
+        assert!(client.receive_until_end(support::PATIENCE), "{then:?}");
+        assert_eq!(client.end, Some(end), "{then:?}");
+    }
+    for then in [Then::Keep, Then::Hang] {
+        let (mut client, upstream) = ending(then, When::AfterRequest, get);
+        client.receive_until_quiet(Duration::from_millis(100));
+        assert_eq!(client.end, None, "{then:?}");
+        client.send(get, support::PATIENCE);
+        let kept = then == Then::Keep;
+        let patience = if kept {
+            support::PATIENCE
+        } else {
+            Duration::from_millis(100)
+        };
+        assert_eq!(client.receive_responses(2, patience), kept, "{then:?}");
+        client.reset();
+        let noted = upstream.wait_for(support::PATIENCE, |c| {
+            c[0].ended.is_some_and(|(_, end)| end == End::Reset)
+        });
+        assert!(noted, "the reset was not noted");
+    }
+    let half = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf";
+    let (_client, upstream) = ending(Then::Keep, When::AfterHead, half);
+    let connection = &upstream.connections()[0];
+    assert!(connection.requests.is_empty() && connection.started.is_some());
 }
 
 // The strict parsers.
