@@ -7,4 +7,12 @@
 //!                                                                        one snapshot, swapped whole
 //!                                                                        control/{config, …}
 //! ```
-//!
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod control;
+pub mod http;
+pub mod policy;
+pub mod proxy;
+pub mod server;

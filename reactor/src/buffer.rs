@@ -1,7 +1,7 @@
 //! Pooled 64 KiB buffers.
 //!
 //! ```text
-//!   0        HEADROOM          start            end                 HEADROOM + CAPACITY
+//!   0        HEADROOM          start            end                 HEADROOM + CAPACITY (76 KiB)
 //!   | headroom |  consumed       |  filled        |  room                |
 //! ```
 //!
@@ -18,17 +18,17 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Payload bytes a buffer can receive.
-pub const CAPACITY: usize = 64 * 1024;
+/// Most bytes that one receive brings.
+pub const RECEIVE: usize = 64 * 1024;
+/// Payload bytes a buffer can hold: one receive, and what framing or a head may add to it.
+pub const CAPACITY: usize = RECEIVE + 8 * 1024;
 /// Bytes in front of the payload that only [`Buf::replace_front`] uses.
 pub const HEADROOM: usize = 4 * 1024;
 
 const SIZE: usize = HEADROOM + CAPACITY;
 const PAGE: usize = 4096;
-/// Free buffers beyond this many give their pages back to the kernel. 64 buffers are 4 MiB: as
-/// many as one turn of a busy reactor uses (epoll returns at most 256 events, of which a quarter
-/// are receives that overlap).
-const KEEP_RESIDENT: usize = 64;
+/// Free buffers that [`BufferPool::trim`] leaves resident: 1 MiB.
+const KEEP_RESIDENT: usize = 16;
 
 /// A pool of buffers. Cloning gives another handle to the same pool.
 #[derive(Clone)]
@@ -38,7 +38,13 @@ pub struct BufferPool {
 
 struct Inner {
     all: RefCell<Vec<NonNull<u8>>>,
-    free: RefCell<Vec<u32>>,
+    /// Free buffers whose pages are resident; the one used last is on top, as its lines may still
+    /// be in the cache.
+    warm: RefCell<Vec<u32>>,
+    /// Free buffers whose pages were given back.
+    cold: RefCell<Vec<u32>>,
+    /// The least `warm` has held since the last trim: nobody needed those.
+    idle: Cell<usize>,
     limit: Cell<usize>,
     in_use: Cell<usize>,
     peak: Cell<usize>,
@@ -59,7 +65,9 @@ impl BufferPool {
         BufferPool {
             inner: Rc::new(Inner {
                 all: RefCell::new(Vec::new()),
-                free: RefCell::new(Vec::new()),
+                warm: RefCell::new(Vec::new()),
+                cold: RefCell::new(Vec::new()),
+                idle: Cell::new(0),
                 limit: Cell::new(limit),
                 in_use: Cell::new(0),
                 peak: Cell::new(0),
@@ -74,21 +82,72 @@ impl BufferPool {
         if inner.in_use.get() >= inner.limit.get() {
             return None;
         }
-        let id = inner
-            .free
-            .borrow_mut()
-            .pop()
-            .unwrap_or_else(|| inner.grow());
-        let data = *inner.all.borrow().get(id as usize)?;
+        let (id, data) = inner.pick();
+        Some(self.hand_out(id, data))
+    }
+
+    fn hand_out(&self, id: u32, data: NonNull<u8>) -> Buf {
+        let inner = &self.inner;
         inner.in_use.set(inner.in_use.get() + 1);
         inner.peak.set(inner.peak.get().max(inner.in_use.get()));
-        Some(Buf {
+        Buf {
             data,
             id,
             start: HEADROOM as u32,
             end: HEADROOM as u32,
             pool: Rc::clone(&self.inner),
-        })
+        }
+    }
+
+    /// A buffer for the kernel to receive into. It is not counted as in use until it is
+    /// [claimed](BufferPool::claim). `None` when the pool is empty: what is lent comes on top of
+    /// the limit, so an engine lends few.
+    pub(crate) fn lend(&self) -> Option<Lent> {
+        if !self.has_free() {
+            return None;
+        }
+        let (id, data) = self.inner.pick();
+        Some(Lent { id, data })
+    }
+
+    /// Turns a lent buffer into which the kernel wrote `n` bytes into one in use. Gives it back
+    /// unchanged while the limit is reached.
+    pub(crate) fn claim(&self, lent: Lent, n: usize) -> Result<Buf, Lent> {
+        if !self.has_free() {
+            return Err(lent);
+        }
+        let mut buf = self.hand_out(lent.id, lent.data);
+        buf.grow_filled(n);
+        Ok(buf)
+    }
+
+    /// Takes a lent buffer back that the kernel has no claim on any more.
+    #[allow(clippy::needless_pass_by_value)] // the loan ends here
+    pub(crate) fn take_back(&self, lent: Lent) {
+        self.inner.shelve(lent.id);
+    }
+
+    /// Gives pages back to the kernel: those of buffers that nobody has needed since the last
+    /// call. Engines call it about once a second, so that a burst does not stay resident, and a
+    /// load that comes again within the second does not fault its pages in anew.
+    pub fn trim(&self) {
+        let inner = &self.inner;
+        let mut warm = inner.warm.borrow_mut();
+        let spare = inner
+            .idle
+            .get()
+            .min(warm.len())
+            .saturating_sub(KEEP_RESIDENT);
+        let all = inner.all.borrow();
+        for id in warm.drain(..spare) {
+            if let Some(data) = all.get(id as usize) {
+                // SAFETY: the range is one whole page-aligned allocation of this pool that nobody
+                // refers to; its content may be lost.
+                unsafe { libc::madvise(data.as_ptr().cast(), SIZE, libc::MADV_DONTNEED) };
+            }
+            inner.cold.borrow_mut().push(id);
+        }
+        inner.idle.set(warm.len());
     }
 
     /// Buffers out of the pool.
@@ -122,32 +181,38 @@ impl BufferPool {
 }
 
 impl Inner {
-    fn grow(&self) -> u32 {
+    /// A buffer nobody has, resident if possible.
+    fn pick(&self) -> (u32, NonNull<u8>) {
+        let mut warm = self.warm.borrow_mut();
+        let id = warm.pop().or_else(|| self.cold.borrow_mut().pop());
+        self.idle.set(self.idle.get().min(warm.len()));
+        let mut all = self.all.borrow_mut();
+        if let Some((id, data)) = id.and_then(|id| Some((id, *all.get(id as usize)?))) {
+            return (id, data);
+        }
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { alloc(layout()) };
         let Some(data) = NonNull::new(raw) else {
             handle_alloc_error(layout())
         };
-        let mut all = self.all.borrow_mut();
         all.push(data);
-        (all.len() - 1) as u32
+        ((all.len() - 1) as u32, data)
     }
 
-    fn put(&self, id: u32, data: NonNull<u8>) {
+    fn shelve(&self, id: u32) {
+        self.warm.borrow_mut().push(id);
+    }
+
+    fn put(&self, id: u32) {
         self.in_use.set(self.in_use.get() - 1);
-        let mut free = self.free.borrow_mut();
-        if free.len() >= KEEP_RESIDENT {
-            // SAFETY: the range is one whole page-aligned allocation of this pool that nobody
-            // refers to; its content may be lost.
-            unsafe { libc::madvise(data.as_ptr().cast(), SIZE, libc::MADV_DONTNEED) };
-        }
-        free.push(id);
+        self.shelve(id);
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Every Buf holds an Rc to this, so none is out.
+        // Every Buf holds an Rc to this, so none is out; an engine that lends to the kernel keeps
+        // the pool until the kernel is done.
         for data in self.all.borrow().iter() {
             // SAFETY: allocated in `grow` with the same layout, freed once.
             unsafe { dealloc(data.as_ptr(), layout()) };
@@ -163,6 +228,22 @@ impl fmt::Debug for BufferPool {
             self.in_use(),
             self.limit()
         )
+    }
+}
+
+/// A buffer that the kernel may write to at any time; not counted as in use. Must go back to the
+/// pool by [`BufferPool::claim`] or [`BufferPool::take_back`], but only when the kernel is done.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    id: u32,
+    data: NonNull<u8>,
+}
+
+impl Lent {
+    /// Where the kernel may write [`RECEIVE`] bytes.
+    pub(crate) fn payload(&self) -> *mut u8 {
+        // SAFETY: HEADROOM lies inside the allocation.
+        unsafe { self.data.as_ptr().add(HEADROOM) }
     }
 }
 
@@ -284,7 +365,14 @@ impl Buf {
         self.end = HEADROOM as u32 + n;
     }
 
-    /// Where an engine writes received bytes: address and length of the room.
+    /// Bytes that may still be received: the filled part stays within [`RECEIVE`], so that there
+    /// is always room for the framing that is added to what was received.
+    #[must_use]
+    pub fn receivable(&self) -> usize {
+        (HEADROOM + RECEIVE).saturating_sub(self.end as usize)
+    }
+
+    /// Where an engine writes received bytes: address and length ([`Buf::receivable`]).
     pub(crate) fn room_ptr(&mut self) -> (*mut u8, usize) {
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
         (
@@ -298,11 +386,6 @@ impl Buf {
         debug_assert!(n <= self.room());
         self.end += n.min(self.room()) as u32;
     }
-
-    /// The buffer's number in its pool.
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
 }
 
 impl Deref for Buf {
@@ -314,7 +397,7 @@ impl Deref for Buf {
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        self.pool.put(self.id, self.data);
+        self.pool.put(self.id);
     }
 }
 
@@ -339,6 +422,42 @@ mod tests {
         drop(buf);
         assert_eq!(pool.in_use(), 0);
         assert!(pool.take().is_some_and(|b| b.is_empty()));
+    }
+
+    #[test]
+    fn a_lent_buffer_waits_to_be_claimed() {
+        let pool = BufferPool::new(1);
+        let lent = pool.lend();
+        assert_eq!(pool.in_use(), 0);
+        let held = pool.take();
+        assert!(held.is_some() && pool.lend().is_none());
+        let Some(Err(lent)) = lent.map(|l| pool.claim(l, 3)) else {
+            panic!("limit exceeded")
+        };
+        drop(held);
+        let buf = pool.claim(lent, 3);
+        assert!(buf.as_ref().is_ok_and(|b| b.len() == 3));
+        assert_eq!(pool.in_use(), 1);
+        drop(buf);
+        assert_eq!(pool.in_use(), 0);
+        if let Some(lent) = pool.lend() {
+            pool.take_back(lent);
+        }
+        assert_eq!((pool.in_use(), pool.inner.all.borrow().len()), (0, 2));
+    }
+
+    #[test]
+    fn buffers_unused_for_two_trims_give_their_pages_back() {
+        let pool = BufferPool::new(100);
+        let burst: Vec<_> = (0..50).filter_map(|_| pool.take()).collect();
+        drop(burst);
+        pool.trim();
+        assert_eq!(pool.inner.cold.borrow().len(), 0);
+        drop((pool.take(), pool.take()));
+        pool.trim();
+        assert_eq!(pool.inner.cold.borrow().len(), 48 - KEEP_RESIDENT);
+        let again: Vec<_> = (0..50).filter_map(|_| pool.take()).collect();
+        assert_eq!((again.len(), pool.inner.all.borrow().len()), (50, 50));
     }
 
     #[test]

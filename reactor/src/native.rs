@@ -1,0 +1,226 @@
+//! What the two kernel engines share: how they are chosen and opened, the bell that wakes them,
+//! and the spare descriptor.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::engine::{Engine, Fd, SocketOptions, Wake};
+use crate::{sys, EpollEngine, UringEngine};
+
+/// What a kernel engine is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// 64 KiB buffers that may be out at a time.
+    pub buffers: usize,
+    /// Options of accepted and dialled sockets.
+    pub socket: SocketOptions,
+}
+
+impl Default for EngineConfig {
+    /// 256 buffers: 16 MiB.
+    fn default() -> Self {
+        EngineConfig {
+            buffers: 256,
+            socket: SocketOptions::default(),
+        }
+    }
+}
+
+/// An engine that runs on the kernel. Must be opened on the thread that uses it.
+pub trait NativeEngine: Engine + Sized {
+    /// `io_uring` or `epoll`, as in the configuration.
+    const NAME: &'static str;
+
+    /// Opens the engine. Fails when descriptors or locked memory run out, or the kernel lacks what
+    /// is needed.
+    fn open(config: &EngineConfig) -> io::Result<Self>;
+}
+
+/// Which engine is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EngineKind {
+    /// io_uring when the kernel allows it, else epoll.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// Which engine is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Chosen {
+    /// [`UringEngine`].
+    IoUring,
+    /// [`EpollEngine`].
+    Epoll,
+}
+
+impl EngineKind {
+    /// Chooses by opening an engine for a try, and says what was chosen and why, for the log. An
+    /// error when io_uring was demanded and cannot be had, or neither engine can.
+    pub fn choose(self) -> io::Result<(Chosen, String)> {
+        let config = EngineConfig {
+            buffers: 1,
+            ..EngineConfig::default()
+        };
+        if self == EngineKind::Epoll {
+            EpollEngine::open(&config)?;
+            return Ok((Chosen::Epoll, "epoll: as configured".to_owned()));
+        }
+        let why = match UringEngine::open(&config) {
+            Ok(_) if self == EngineKind::Auto => "io_uring: the kernel offers all that is needed",
+            Ok(_) => "io_uring: as configured",
+            Err(error) => {
+                let why = why_no_ring(&error);
+                if self == EngineKind::IoUring {
+                    return Err(io::Error::new(error.kind(), why));
+                }
+                EpollEngine::open(&config)?;
+                return Ok((Chosen::Epoll, format!("epoll: {why}")));
+            }
+        };
+        Ok((Chosen::IoUring, why.to_owned()))
+    }
+}
+
+/// Why a ring could not be set up, in words.
+fn why_no_ring(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            "io_uring_setup is not permitted here (EPERM: seccomp filter or kernel.io_uring_disabled)"
+                .to_owned()
+        }
+        Some(libc::EACCES) => "io_uring_setup is not permitted here (EACCES)".to_owned(),
+        Some(libc::ENOSYS) => "this kernel has no io_uring (ENOSYS)".to_owned(),
+        Some(libc::EINVAL) => "this kernel's io_uring lacks SINGLE_ISSUER, DEFER_TASKRUN or \
+                               buffer rings (EINVAL; Linux 6.1 has them)"
+            .to_owned(),
+        Some(libc::ENOMEM) => "no memory for a ring (ENOMEM: RLIMIT_MEMLOCK?)".to_owned(),
+        _ => format!("io_uring cannot be set up ({error})"),
+    }
+}
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const RUNG: u8 = 2;
+
+/// Wakes an engine. Only a bell rung while the engine sleeps costs a system call.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    state: AtomicU8,
+    /// An eventfd that the engine polls edge-triggered, so that it need not be read.
+    fd: Fd,
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Bell {
+            state: AtomicU8::new(AWAKE),
+            fd: sys::poll::eventfd()?,
+        })
+    }
+
+    pub(crate) fn fd(&self) -> Fd {
+        self.fd
+    }
+
+    /// The engine is about to wait. `false`: it was rung, and must not.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.state
+            .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// The engine does not wait (any more). Tells whether the bell was rung, and takes note.
+    pub(crate) fn wake_up(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != AWAKE
+            && self.state.swap(AWAKE, Ordering::SeqCst) == RUNG
+    }
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        if self.state.swap(RUNG, Ordering::SeqCst) == ASLEEP {
+            sys::poll::ring_eventfd(self.fd);
+        }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        sys::close(self.fd);
+    }
+}
+
+/// A descriptor kept back so that a connection can be refused politely when there is no other.
+#[derive(Debug)]
+pub(crate) struct Spare(Option<Fd>);
+
+impl Spare {
+    pub(crate) fn new() -> Self {
+        Spare(sys::spare_descriptor().ok())
+    }
+
+    /// [`Engine::refuse_one`] on a real listener.
+    pub(crate) fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+        if let Some(spare) = self.0.take() {
+            sys::close(spare);
+        }
+        let refused = match sys::socket::accept(listener) {
+            Ok((fd, _)) => {
+                // What does not fit into an empty send buffer is lost: nobody waits here.
+                let _ = sys::socket::send(fd, answer, false);
+                // Bytes of the request that were read by nobody would turn the close into a reset
+                // that can overtake the answer.
+                let _ = sys::socket::shutdown(fd, crate::Shutdown::Write);
+                let _ = sys::socket::discard(fd, crate::buffer::RECEIVE);
+                sys::close(fd);
+                true
+            }
+            Err(_) => false,
+        };
+        self.0 = sys::spare_descriptor().ok();
+        refused
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        if let Some(spare) = self.0.take() {
+            sys::close(spare);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bell_rung_before_the_sleep_prevents_it() -> io::Result<()> {
+        let bell = Bell::new()?;
+        bell.wake();
+        assert!(!bell.fall_asleep());
+        assert!(bell.wake_up());
+        assert!(!bell.wake_up());
+        assert!(bell.fall_asleep());
+        assert!(!bell.wake_up());
+        Ok(())
+    }
+
+    #[test]
+    fn only_a_sleeping_engine_costs_a_system_call() -> io::Result<()> {
+        let bell = Bell::new()?;
+        let readable = || sys::poll::poll_now(bell.fd(), libc::POLLIN);
+        bell.wake();
+        assert_eq!(readable()?, 0);
+        assert!(bell.wake_up());
+        assert!(bell.fall_asleep());
+        bell.wake();
+        bell.wake();
+        assert_eq!(readable()?, libc::POLLIN);
+        Ok(())
+    }
+}
