@@ -31,7 +31,7 @@ const S1_BODY: usize = 5_000_000;
 
 fn s1_own_413_survives(engine: Engine) {
     let upstream = Upstream::start();
-    let mut settings = Settings::new(engine, vec![Route::new("/", upstream.addr)]);
+    let mut settings = Settings::new(engine, vec![Route::new("/", &upstream.addr)]);
     settings.max_body_bytes = Some(1000);
     let toron = Toron::start(&settings);
     let head = format!("POST / HTTP/1.1\r\nHost: t.example\r\nContent-Length: {S1_BODY}\r\n\r\n");
@@ -72,7 +72,7 @@ const S9_STORM: Duration = Duration::from_secs(3);
 
 fn s9_out_of_descriptors(engine: Engine) {
     let upstream = Upstream::start();
-    let mut settings = Settings::new(engine, vec![Route::new("/", upstream.addr)]);
+    let mut settings = Settings::new(engine, vec![Route::new("/", &upstream.addr)]);
     settings.descriptor_limit = Some(S9_DESCRIPTORS);
     let mut toron = Toron::start(&settings);
     let mut kept = Client::connect(toron.addr, PATIENCE).unwrap();
@@ -92,7 +92,7 @@ fn s9_out_of_descriptors(engine: Engine) {
         "only {} connections made",
         idle.len()
     );
-    let (start, ticks) = (Instant::now(), toron.proc().cpu_ticks());
+    let (start, ticks) = (Instant::now(), toron.cpu_ticks());
     let mut answered = 1;
     while start.elapsed() < S9_STORM {
         kept.send(&get("/during"), Duration::from_secs(1));
@@ -110,7 +110,7 @@ fn s9_out_of_descriptors(engine: Engine) {
             show(&kept.received)
         );
     }
-    let percent = (toron.proc().cpu_ticks() - ticks) as f64 / start.elapsed().as_secs_f64();
+    let percent = (toron.cpu_ticks() - ticks) as f64 / start.elapsed().as_secs_f64();
     let logged = toron.process().log_lines().len() - lines;
     let good = kept
         .parsed()
@@ -229,7 +229,7 @@ fn s13_encoded_dots(engine: Engine) {
     ];
     let routes = upstreams
         .iter()
-        .map(|(prefix, u)| Route::new(prefix, u.addr))
+        .map(|(prefix, u)| Route::new(prefix, &u.addr))
         .collect();
     let toron = Toron::start(&Settings::new(engine, routes));
     let mut arrived = 0;

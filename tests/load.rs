@@ -114,7 +114,7 @@ fn wrk(addr: SocketAddr, seconds: u64, close: bool, exact: bool) -> Figures {
 }
 
 fn settings(engine: Engine, pool: usize, origin: &Nginx) -> Settings {
-    let mut settings = Settings::new(engine, vec![Route::new("/", origin.addr)]);
+    let mut settings = Settings::new(engine, vec![Route::new("/", &origin.addr)]);
     settings.worker_pool_size = pool;
     settings.max_body_bytes = Some(0);
     settings
@@ -127,13 +127,13 @@ fn forms() -> impl Iterator<Item = (Engine, usize, bool)> {
         .flat_map(|(e, p)| [false, true].map(|c| (e, p, c)))
 }
 
-fn name(engine: Engine, pool: usize, close: bool) -> String {
+fn name(toron: &Toron, engine: Engine, pool: usize, close: bool) -> String {
     let how = if close {
         "Connection: close"
     } else {
         "keep-alive"
     };
-    format!("toron {} pool {pool} {how}", engine.name())
+    format!("{} {} pool {pool} {how}", toron.name(), engine.name())
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn wrk_sees_no_error_and_no_wrong_byte() {
     let origin = Nginx::origin(1);
     for (engine, pool, close) in forms() {
         let toron = Toron::start(&settings(engine, pool, &origin));
-        wrk(toron.addr, 3, close, true).print(&name(engine, pool, close));
+        wrk(toron.addr, 3, close, true).print(&name(&toron, engine, pool, close));
     }
 }
 
@@ -164,16 +164,16 @@ fn soak_wrk_beside_nginx() {
         wrk(toron.addr, 3, close, true);
         let (mut ours, mut theirs) = (Figures::default(), Figures::default());
         for _ in 0..slices {
-            let ticks = toron.proc().cpu_ticks();
+            let ticks = toron.cpu_ticks();
             let mut figures = wrk(toron.addr, seconds, close, false);
-            figures.ticks = toron.proc().cpu_ticks() - ticks;
+            figures.ticks = toron.cpu_ticks() - ticks;
             ours = ours.add(figures);
             let ticks = other.cpu_ticks();
             let mut figures = wrk(other.addr, seconds, close, false);
             figures.ticks = other.cpu_ticks() - ticks;
             theirs = theirs.add(figures);
         }
-        ours.print(&name(engine, pool, close));
+        ours.print(&name(&toron, engine, pool, close));
         theirs.print(&format!(
             "  nginx beside it, {} workers",
             settings.worker_pool_size.min(2)
@@ -294,16 +294,14 @@ fn storm(addr: SocketAddr, time: Duration, seed: u64) -> u64 {
     let idle: Vec<Client> = (0..IDLE)
         .map(|i| {
             let mut client = Client::connect(addr, PATIENCE).expect("connect an idle client");
-            if i % 2 == 0 {
-                client.send(
-                    b"GET /echo/idle HTTP/1.1\r\nHost: t.example\r\n\r\n",
-                    PATIENCE,
-                );
-                assert!(
-                    client.receive_responses(1, PATIENCE),
-                    "idle client {i} not answered"
-                );
-            }
+            client.send(
+                b"GET /echo/idle HTTP/1.1\r\nHost: t.example\r\n\r\n",
+                PATIENCE,
+            );
+            assert!(
+                client.receive_responses(1, PATIENCE),
+                "idle client {i} not answered"
+            );
             client
         })
         .collect();

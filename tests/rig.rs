@@ -5,9 +5,13 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use support::bank;
 use support::case::{Case, ClientSees, Expect, UpstreamSees};
+use support::client::Client;
 use support::http::{parse_request, parse_responses, End, Progress};
+use support::process::Proc;
 use support::setup::{Engine, Route, Settings};
 use support::toron::Toron;
 use support::upstream::{Connection, Script, Step, Then, Upstream, When};
@@ -113,7 +117,7 @@ fn another_ones_answer_is_a_fault() {
     });
     let toron = Toron::start_stand_in(&Settings::new(
         Engine::Epoll,
-        vec![Route::new("/", wrong.addr)],
+        vec![Route::new("/", &wrong.addr)],
     ));
     let stage = support::play::Stage {
         toron: &toron,
@@ -309,6 +313,65 @@ fn no_key_is_left_out_above() {
     assert_eq!((keys(client), keys(upstream)), (19, 22));
 }
 
+// The scripted upstream, spoken to directly.
+
+fn ending(then: Then, when: When, request: &[u8]) -> (Client, Upstream) {
+    let upstream = Upstream::start();
+    let answer = vec![Step::Send(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK".to_vec(),
+    )];
+    upstream.begin(Script {
+        answers: vec![answer],
+        repeat_last: true,
+        when,
+        then,
+    });
+    let mut client = Client::connect(upstream.addr, support::PATIENCE).unwrap();
+    client.send(request, support::PATIENCE);
+    assert!(
+        client.receive_responses(1, support::PATIENCE),
+        "no answer before {then:?}"
+    );
+    (client, upstream)
+}
+
+#[test]
+fn the_upstream_ends_as_its_script_says() {
+    let get = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (then, end) in [
+        (Then::Close, End::Fin),
+        (Then::Reset, End::Reset),
+        (Then::ShutdownWrite, End::Fin),
+        (Then::CloseAfter(Duration::from_millis(50)), End::Fin),
+    ] {
+        let (mut client, _upstream) = ending(then, When::AfterRequest, get);
+        assert!(client.receive_until_end(support::PATIENCE), "{then:?}");
+        assert_eq!(client.end, Some(end), "{then:?}");
+    }
+    for then in [Then::Keep, Then::Hang] {
+        let (mut client, upstream) = ending(then, When::AfterRequest, get);
+        client.receive_until_quiet(Duration::from_millis(100));
+        assert_eq!(client.end, None, "{then:?}");
+        client.send(get, support::PATIENCE);
+        let kept = then == Then::Keep;
+        let patience = if kept {
+            support::PATIENCE
+        } else {
+            Duration::from_millis(100)
+        };
+        assert_eq!(client.receive_responses(2, patience), kept, "{then:?}");
+        client.reset();
+        let noted = upstream.wait_for(support::PATIENCE, |c| {
+            c[0].ended.is_some_and(|(_, end)| end == End::Reset)
+        });
+        assert!(noted, "the reset was not noted");
+    }
+    let half = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf";
+    let (_client, upstream) = ending(Then::Keep, When::AfterHead, half);
+    let connection = &upstream.connections()[0];
+    assert!(connection.requests.is_empty() && connection.started.is_some());
+}
+
 // The strict parsers.
 
 #[test]
@@ -385,4 +448,24 @@ fn responses_are_framed_as_rfc_9112_says() {
     );
     let switched = parse_responses(b"HTTP/1.1 101 X\r\n\r\nraw bytes", &[], None);
     assert_eq!(switched.tunnel, b"raw bytes");
+}
+
+#[test]
+fn figures_of_proc_move() {
+    let own = Proc(std::process::id());
+    let (ticks, sockets) = (
+        own.cpu_ticks(),
+        own.descriptor_kinds().get("socket").copied(),
+    );
+    let opened = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let more: Vec<std::net::TcpListener> = (0..200).map(|_| opened.try_clone().unwrap()).collect();
+    assert!(own.descriptor_kinds().get("socket").copied() >= Some(sockets.unwrap_or(0) + 100));
+    assert!(own.descriptors() > more.len());
+    let until = Instant::now() + support::PATIENCE;
+    while own.cpu_ticks() < ticks + 5 {
+        assert!(Instant::now() < until, "busy, and no processor time used");
+    }
+    let peak = own.peak_kib();
+    let held = vec![1_u8; 64 << 20];
+    assert!(own.peak_kib() >= peak.max(held.len() as u64 / 1024));
 }

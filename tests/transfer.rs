@@ -106,7 +106,7 @@ fn a_gibibyte_each_way_keeps_its_hash_and_the_peak_memory() {
     make_file(&full, FULL);
     let hash = sha256(&full);
     for engine in Engine::ALL {
-        let mut settings = Settings::new(engine, vec![Route::new("/", origin.addr)]);
+        let mut settings = Settings::new(engine, vec![Route::new("/", &origin.addr)]);
         settings.max_body_bytes = Some(0);
         let toron = Toron::start(&settings);
         warm_up(toron.addr, &small, &scratch);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use support::bank;
 use support::setup::Engine;
-use support::toron::Toron;
+use support::toron::{check, Toron};
 
 /// Kinds that toron is held to. The others are read, and counted in the output.
 const IN_FORCE: &[&str] = &[
@@ -81,5 +81,31 @@ fn every_kind_in_force_has_cases() {
             jobs.iter().any(|job| job.kind == *kind),
             "no case of kind {kind}"
         );
+    }
+}
+
+/// The rig writes files that toron reads; a key that one of them does not know shows here first.
+#[test]
+fn toron_check_accepts_the_settings_of_every_kind_in_force() {
+    for job in bank::jobs()
+        .iter()
+        .filter(|job| IN_FORCE.contains(&job.kind.as_str()))
+    {
+        for engine in Engine::ALL {
+            let settings = job.settings(engine, "127.0.0.1:9000");
+            let table = check(&settings).unwrap_or_else(|e| {
+                panic!(
+                    "{}:\n{e}\n{}{}",
+                    job.id,
+                    settings.config_yaml(),
+                    settings.routes_yaml()
+                )
+            });
+            assert!(
+                table.contains("127.0.0.1:9000"),
+                "{}: no route in {table:?}",
+                job.id
+            );
+        }
     }
 }

@@ -60,11 +60,20 @@ pub fn jobs() -> Vec<Job> {
     jobs
 }
 
+impl Job {
+    /// The settings that the case runs with, for an upstream at `upstream`.
+    pub fn settings(&self, engine: Engine, upstream: &str) -> Settings {
+        self.setup
+            .settings(engine, upstream)
+            .unwrap_or_else(|e| panic!("{}: {e}", self.id))
+    }
+}
+
 /// Plays `jobs` on `engine`, starting proxies with `start`.
 pub fn play(jobs: &[Job], engine: Engine, start: fn(&Settings) -> Toron) -> Vec<Failure> {
     let mut groups: BTreeMap<String, Vec<&Job>> = BTreeMap::new();
     for job in jobs {
-        let settings = job.setup.settings(engine, "U").expect("settings of a case");
+        let settings = job.settings(engine, "U");
         groups
             .entry(settings.config_yaml() + &settings.routes_yaml())
             .or_default()

@@ -169,7 +169,8 @@ impl Setup {
     fn firewall(&self, firewall: &mut Vec<(&'static str, String)>) {
         if let Some(limit) = &self.rate_limit {
             firewall.push(("rate_limit_burst", limit.burst.to_string()));
-            firewall.push(("rate_limit_rps", limit.per_sec.to_string()));
+            // toron takes whole numbers only; the burst is what the cases are about.
+            firewall.push(("rate_limit_rps", limit.per_sec.ceil().to_string()));
         }
         if let Some(block) = &self.auto_block {
             // Few tokens and a low threshold, so that a handful of requests provokes the block.
@@ -393,7 +394,7 @@ impl Case {
             .replace("{UPSTREAM}", upstream)
             .replace("{PUBLIC}", public);
         let case: Case = serde_json::from_str(&line).map_err(|e| format!("{e} in {line}"))?;
-        if case.send.is_some() == !case.send_steps.is_empty() {
+        if case.send.is_some() != case.send_steps.is_empty() {
             return Err(format!("{}: either send or send_steps", case.id));
         }
         case.setup.arrangement()?;

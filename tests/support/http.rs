@@ -63,7 +63,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, String> {
     let mut lines = text.split("\r\n");
     let start_line = lines.next().unwrap_or("").to_owned();
     let mut fields = Vec::new();
-    if start_line.chars().any(|c| c.is_control()) {
+    if start_line.chars().any(char::is_control) {
         return Err(format!("control character in start line {start_line:?}"));
     }
     for line in lines {

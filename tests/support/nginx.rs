@@ -26,12 +26,12 @@ fn free_port() -> u16 {
 }
 
 impl Nginx {
-    /// Starts nginx with `workers` worker processes and the server block `server`, in which
-    /// `DIR` stands for the scratch directory.
-    pub fn start(workers: usize, http: &str, server: &str) -> Self {
+    /// Starts nginx with `workers` worker processes of `descriptors` each and the server block
+    /// `server`, in which `DIR` stands for the scratch directory.
+    pub fn start(workers: usize, descriptors: u32, http: &str, server: &str) -> Self {
         let mut failures = String::new();
         for _ in 0..5 {
-            match Self::try_start(workers, http, server) {
+            match Self::try_start(workers, descriptors, http, server) {
                 Ok(nginx) => return nginx,
                 Err(e) => failures.push_str(&e),
             }
@@ -39,10 +39,16 @@ impl Nginx {
         panic!("nginx does not start (is nginx-light installed?):\n{failures}");
     }
 
-    fn try_start(workers: usize, http: &str, server: &str) -> Result<Self, String> {
+    fn try_start(
+        workers: usize,
+        descriptors: u32,
+        http: &str,
+        server: &str,
+    ) -> Result<Self, String> {
         let dir = TempDir::new("nginx");
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let conf = configuration(dir.path(), addr, workers, http, server);
+        let processes = format!("worker_processes {workers}; worker_rlimit_nofile {descriptors};");
+        let conf = configuration(dir.path(), addr, &processes, http, server);
         std::fs::write(dir.join("nginx.conf"), conf).expect("write nginx.conf");
         for sub in ["files", "put", "temp"] {
             std::fs::create_dir_all(dir.join(sub)).expect("create nginx directory");
@@ -70,7 +76,7 @@ impl Nginx {
              location /files/ { root DIR; }\n\
              location /put/ { root DIR; dav_methods PUT; client_body_temp_path DIR/put/.temp; }\n\
              location /echo/ { add_header X-Echo $uri; return 200 \"$uri\\n\"; }\n";
-        Self::start(workers, "", server)
+        Self::start(workers, 8192, "", server)
     }
 
     /// Processor ticks of all its processes.
@@ -94,12 +100,18 @@ fn binary() -> &'static str {
     }
 }
 
-fn configuration(dir: &Path, addr: SocketAddr, workers: usize, http: &str, server: &str) -> String {
+fn configuration(
+    dir: &Path,
+    addr: SocketAddr,
+    processes: &str,
+    http: &str,
+    server: &str,
+) -> String {
     let root = std::fs::metadata(dir).is_ok_and(|m| m.uid() == 0);
     let user = if root { "user root;" } else { "" };
     format!(
         "{user} daemon off; pid nginx.pid; error_log stderr warn;\n\
-         worker_processes {workers}; worker_rlimit_nofile 8192;\n\
+         {processes}\n\
          events {{ worker_connections 4096; multi_accept on; }}\n\
          http {{ access_log off; keepalive_requests 1000000000; sendfile on; tcp_nopush off;\n\
          client_body_temp_path temp/body; proxy_temp_path temp/proxy; fastcgi_temp_path temp/f;\n\
@@ -113,11 +125,16 @@ fn configuration(dir: &Path, addr: SocketAddr, workers: usize, http: &str, serve
 /// nginx in the place of toron: as near to `settings` as it comes.
 pub fn stand_in(settings: &Settings) -> Nginx {
     let (mut http, mut server) = (String::new(), String::new());
+    let timeout = settings
+        .transport
+        .iter()
+        .find(|(key, _)| *key == "idle_conn_timeout");
+    let idle = timeout.map_or(String::new(), |(_, v)| format!("keepalive_timeout {v};"));
     for (i, route) in settings.routes.iter().enumerate() {
+        let target = &route.target;
         let _ = writeln!(
             http,
-            "upstream u{i} {{ server {}; keepalive 100; }}",
-            route.target
+            "upstream u{i} {{ server {target}; keepalive 100; {idle} }}"
         );
         let prefix = &route.prefix;
         let path = if route.strip_prefix { "/" } else { "" };
@@ -141,5 +158,11 @@ pub fn stand_in(settings: &Settings) -> Nginx {
          proxy_buffering off; large_client_header_buffers 1 8k; proxy_next_upstream_tries 2;\n",
     );
     http.push_str("map $http_upgrade $hop { default upgrade; '' ''; }\n");
-    Nginx::start(settings.worker_pool_size.min(2), &http, &server)
+    let workers = settings.worker_pool_size.min(2);
+    Nginx::start(
+        workers,
+        settings.descriptor_limit.unwrap_or(8192),
+        &http,
+        &server,
+    )
 }

@@ -52,6 +52,11 @@ pub fn run(line: &str, stage: &Stage) -> Result<(), String> {
             &mut faults,
         );
     }
+    // RST ends whatever is under way, so that the next case does not meet a late retry of this one.
+    followed
+        .iter_mut()
+        .chain([&mut client])
+        .for_each(Client::reset);
     if faults.is_empty() {
         return Ok(());
     }

@@ -34,7 +34,7 @@ pub struct Route {
 
 impl Route {
     /// All paths under `prefix` to `target`, the path left as it is.
-    pub fn new(prefix: &str, target: impl ToString) -> Self {
+    pub fn new(prefix: &str, target: &(impl ToString + ?Sized)) -> Self {
         Route {
             host: None,
             prefix: prefix.to_owned(),

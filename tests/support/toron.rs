@@ -1,6 +1,7 @@
 //! The real binary, started with generated files on a port of its own choice.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::nginx::{self, Nginx};
@@ -34,10 +35,7 @@ impl Toron {
         if stand_in() {
             return Self::start_stand_in(settings);
         }
-        let dir = TempDir::new("toron");
-        let (config, routes) = (dir.join("config.yaml"), dir.join("routes.yaml"));
-        std::fs::write(&config, settings.config_yaml()).expect("write config.yaml");
-        std::fs::write(&routes, settings.routes_yaml()).expect("write routes.yaml");
+        let (dir, config, routes) = write_files(settings);
         let binary = env!("CARGO_BIN_EXE_toron");
         let mut command = match settings.descriptor_limit {
             None => Command::new(binary),
@@ -96,10 +94,53 @@ impl Toron {
             Running::StandIn(_) => Proc(Proc(pid).children().first().copied().unwrap_or(pid)),
         }
     }
+
+    /// Processor ticks of all its processes.
+    pub fn cpu_ticks(&self) -> u64 {
+        match &self.running {
+            Running::Toron(process, _) => Proc(process.pid()).cpu_ticks(),
+            Running::StandIn(nginx) => nginx.cpu_ticks(),
+        }
+    }
+
+    /// Whose figures these are.
+    pub fn name(&self) -> &'static str {
+        match &self.running {
+            Running::Toron(..) => "toron",
+            Running::StandIn(_) => "nginx in the place of toron,",
+        }
+    }
+}
+
+fn write_files(settings: &Settings) -> (TempDir, PathBuf, PathBuf) {
+    let dir = TempDir::new("toron");
+    let (config, routes) = (dir.join("config.yaml"), dir.join("routes.yaml"));
+    std::fs::write(&config, settings.config_yaml()).expect("write config.yaml");
+    std::fs::write(&routes, settings.routes_yaml()).expect("write routes.yaml");
+    (dir, config, routes)
+}
+
+/// What `toron check` says about `settings`: its output, as an error when it finds a fault.
+pub fn check(settings: &Settings) -> Result<String, String> {
+    let (_dir, config, routes) = write_files(settings);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
+    let out = command
+        .arg("check")
+        .arg("-c")
+        .arg(config)
+        .arg("-r")
+        .arg(routes)
+        .output();
+    let out = out.expect("run toron check");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match out.status.success() {
+        true => Ok(text(&out.stdout)),
+        false => Err(text(&out.stderr) + &text(&out.stdout)),
+    }
 }
 
 /// The address in a line like `… listening on 127.0.0.1:8080`.
-fn listening_on(line: &str) -> Option<SocketAddr> {
+pub fn listening_on(line: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once("listening on ")?;
     rest.split_whitespace()
         .next()?
