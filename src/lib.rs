@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod http;
+pub mod origin;
 pub mod policy;
 pub mod proxy;
 pub mod server;

@@ -65,14 +65,14 @@ pub fn sane_request_id<'b>(request: &RequestHead<'b, '_>, trusted: bool) -> Opti
     ((1..=128).contains(&id.len()) && id.iter().all(fits)).then_some(id)
 }
 
-pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
-pub(super) fn push_length(out: &mut Vec<u8>, name: &[u8], length: u64) {
+pub(crate) fn push_length(out: &mut Vec<u8>, name: &[u8], length: u64) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     push_decimal(out, length);
