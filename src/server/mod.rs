@@ -14,7 +14,7 @@
 //! the reactor and of everything but the session at hand.
 
 pub mod access_log;
-mod body;
+pub(crate) mod body;
 mod builtin;
 mod connect;
 mod download;
