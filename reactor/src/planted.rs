@@ -29,6 +29,8 @@ pub enum Bug {
     BufferKeptOnCancel,
     /// An end of stream that comes with the last bytes is forgotten.
     FinBehindBytesLost,
+    /// A connection is reported as ended twice.
+    ConnectionEndedTwice,
     /// A socket that a cancelled accept brought all the same is not owned by anybody.
     AcceptAfterCancelLeaked,
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -179,10 +180,15 @@ impl Drop for RemoteListener {
 }
 
 /// An end of a connection that the script plays. Dropping it closes it.
-#[derive(Debug)]
 pub struct Remote {
     net: Rc<RefCell<Net>>,
     end: EndId,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({:?})", self.net.borrow().peek(self.end))
+    }
 }
 
 impl Remote {
