@@ -120,9 +120,9 @@ impl BufferPool {
     }
 
     /// Takes a lent buffer back that the kernel has no claim on any more.
+    #[allow(clippy::needless_pass_by_value)] // the loan ends here
     pub(crate) fn take_back(&self, lent: Lent) {
-        let Lent { id, .. } = lent;
-        self.inner.shelve(id);
+        self.inner.shelve(lent.id);
     }
 
     /// Gives pages back to the kernel: those of buffers that nobody has needed since the last

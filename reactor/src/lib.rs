@@ -12,13 +12,18 @@
 //!
 //! All `unsafe` and every system call of the data path live in this crate.
 
+mod acceptor;
 pub mod buffer;
 pub mod engine;
 pub mod epoll;
+pub mod mailbox;
 pub mod native;
 pub mod pipe;
 pub mod pipes;
+pub mod placement;
 pub mod planted;
+pub mod pool;
+pub mod reactor;
 pub mod service;
 pub mod sim;
 pub mod slab;
@@ -32,8 +37,11 @@ pub use engine::{
     Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
 };
 pub use epoll::EpollEngine;
+pub use mailbox::{mailbox, Address, Mailbox};
 pub use native::{Chosen, EngineConfig, EngineKind, NativeEngine};
 pub use pipe::Pipe;
+pub use pool::{bind, Pool, PoolConfig, ReactorStats};
+pub use reactor::Reactor;
 pub use service::{Context, Incoming, Service};
 pub use slab::{Slab, Token};
 pub use time::Time;

@@ -3,9 +3,12 @@
 //! # One system call per turn
 //! Operations are queued and handed over by the same `io_uring_enter` that waits for completions.
 //! Sends carry `MSG_DONTWAIT`, so each of them completes while it is submitted, with `EAGAIN` in
-//! the worst case (then the engine polls for room and sends again). That makes the number of
-//! completions known that need no waiting, and the call waits for one more than those: without
-//! this, a turn that sends something returns at once with nothing but the news that it was sent.
+//! the worst case (then the engine polls for room and sends again).
+//!
+//! A call that submits a send so returns at once, with the news that it was sent. Waiting for one
+//! completion more than there are sends would save that round, but what follows from a send (the
+//! next piece, the next receive, a close) would then wait for some other socket: with a single
+//! upload it waits for ever.
 //!
 //! # Receives
 //! take their buffer from a ring of buffers lent to the kernel, when there are bytes. A socket that
@@ -158,8 +161,6 @@ pub struct UringEngine {
     waiting: VecDeque<Waiter>,
     /// Closed by the caller and quiet, to be closed once the events of their operations are out.
     closing: Vec<Fd>,
-    /// Entries queued since the last `enter` that complete while they are submitted.
-    inline: u32,
     /// Entries of `ops` in stage `Over`.
     over: usize,
     pipes: PipePool,
@@ -190,7 +191,6 @@ impl NativeEngine for UringEngine {
             reaped: Vec::new(),
             waiting: VecDeque::new(),
             closing: Vec::new(),
-            inline: 0,
             over: 0,
             pipes: PipePool::default(),
             spare: Spare::new(),
@@ -225,10 +225,9 @@ impl UringEngine {
     fn enter(&mut self, until: Option<Time>, may_wait: bool) -> io::Result<bool> {
         let (mut want, mut timeout) = (0, None);
         if may_wait && self.bell.fall_asleep() {
-            want = 1 + self.inline;
+            want = 1;
             timeout = until.map(|t| t.since(sys::monotonic()));
         }
-        self.inline = 0;
         let result = self.ring.enter(want, timeout, true);
         let rung = self.bell.wake_up();
         result?;

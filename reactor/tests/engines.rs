@@ -532,6 +532,32 @@ fn a_wake_ends_a_turn<E: NativeEngine>() {
     assert!(rig.events.is_empty());
 }
 
+/// What follows from a completion must not wait for another.
+fn every_completion_ends_a_turn<E: NativeEngine>() {
+    let mut rig = Rig::<E>::new(4);
+    let (fd, mut peer) = rig.pair();
+    let waker = rig.engine.waker();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if is_done.recv_timeout(Duration::from_secs(20)).is_err() {
+            waker.wake();
+        }
+    });
+    let recv = rig.recv(fd);
+    rig.expect_silence(recv);
+    for _ in 0..3 {
+        let send = rig.send(fd, b"x");
+        rig.engine.turn(None, &mut rig.events).unwrap();
+        assert!(matches!(rig.events[..], [Event { op, .. }] if op == send));
+        rig.events.clear();
+    }
+    peer.write_all(b"y").unwrap();
+    rig.engine.turn(None, &mut rig.events).unwrap();
+    assert!(matches!(rig.events[..], [Event { op, .. }] if op == recv));
+    done.send(()).unwrap();
+    watchdog.join().unwrap();
+}
+
 fn a_dropped_engine_closes_its_sockets<E: NativeEngine>() {
     let mut rig = Rig::<E>::new(4);
     let (fd, mut peer) = rig.pair();
@@ -597,6 +623,7 @@ on_both_engines! {
     spliced_through_a_pipe,
     a_turn_waits_until_its_time,
     a_wake_ends_a_turn,
+    every_completion_ends_a_turn,
     a_dropped_engine_closes_its_sockets,
     a_flood_of_operations,
 }

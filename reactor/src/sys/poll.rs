@@ -78,7 +78,7 @@ impl Epoll {
     fn pwait2(&self, events: &mut [PollEvent], timeout: Duration) -> io::Result<usize> {
         let timeout = libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::try_from(timeout.subsec_nanos()).unwrap_or(0),
+            tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
         };
         let len = i32::try_from(events.len()).unwrap_or(i32::MAX);
         // SAFETY: `events` has room for `len` events; the timeout lives through the call; no

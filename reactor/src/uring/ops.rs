@@ -148,7 +148,6 @@ impl UringEngine {
                     .build()
             }
             Kind::Send { fd, buf, more } => {
-                self.inline += 1;
                 let len = u32::try_from(buf.len()).unwrap_or(u32::MAX);
                 opcode::Send::new(RingFd(fd.0), buf.as_ptr(), len)
                     .flags(send_flags(*more))
