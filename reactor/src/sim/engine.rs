@@ -13,7 +13,7 @@ use super::net::{Description, Net};
 use super::operations::{Held, Kind, Lane, Operation};
 use super::pipes::{SimPipe, PAGE};
 use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
-use crate::buffer::BufferPool;
+use crate::buffer::{BufferPool, CAPACITY};
 use crate::engine::{Close, Engine, Event, Fd, Key, Op, OpId, Shutdown, Stats, Wake};
 use crate::pipe::Pipe;
 use crate::planted::{self, Bug};
@@ -504,6 +504,9 @@ impl Engine for SimEngine {
         };
         let space = net.space(end).unwrap_or(0);
         net.send(end, &answer[..answer.len().min(space)], false);
+        net.shutdown(end, Shutdown::Write);
+        let unread = net.end(end).recv.len().min(CAPACITY);
+        net.receive_exactly(end, unread, |_| {});
         net.close(end, Close::Orderly);
         true
     }

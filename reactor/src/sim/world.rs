@@ -95,6 +95,12 @@ impl World {
         self.net.borrow_mut().faults = faults;
     }
 
+    /// What goes wrong at present.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.net.borrow().faults.clone()
+    }
+
     /// At most so many descriptors may be open in the process (`RLIMIT_NOFILE`), listeners and
     /// both ends of pipes included.
     pub fn set_descriptor_limit(&self, limit: usize) {

@@ -33,6 +33,15 @@ pub enum Mode {
     Splice,
 }
 
+/// What a script may ask for.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// Cancel whatever the n-th session waits for; it must go on as if nothing had happened.
+    Nudge(usize),
+    /// Cut the n-th session.
+    Abort(usize),
+}
+
 /// Why sessions ended.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Counts {
@@ -50,7 +59,8 @@ pub struct Relay {
     modes: [Mode; 2],
     sessions: Slab<Session>,
     pub counts: Counts,
-    draining: bool,
+    /// Everything is to be over by then.
+    drain_by: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -92,7 +102,7 @@ impl Relay {
             modes,
             sessions: Slab::new(),
             counts: Counts::default(),
-            draining: false,
+            drain_by: None,
         }
     }
 
@@ -100,9 +110,7 @@ impl Relay {
         self.sessions.iter()
     }
 
-    /// Cancels whatever the `n`-th session waits for; it is expected to go on as if nothing had
-    /// happened.
-    pub fn nudge<E: Engine>(&mut self, cx: &mut Context<'_, E>, n: usize) {
+    fn nudge<E: Engine>(&mut self, cx: &mut Context<'_, E>, n: usize) {
         let Some((_, session)) = self.sessions.iter().nth(n) else {
             return;
         };
@@ -112,8 +120,7 @@ impl Relay {
         }
     }
 
-    /// Cuts the `n`-th session.
-    pub fn abort<E: Engine>(&mut self, cx: &mut Context<'_, E>, n: usize) {
+    fn abort<E: Engine>(&mut self, cx: &mut Context<'_, E>, n: usize) {
         let token = self.sessions.iter().nth(n).map(|(token, _)| token);
         if let Some(token) = token {
             self.counts.failed += 1;
@@ -172,7 +179,8 @@ impl Relay {
             return self.end(cx, token, Close::Orderly);
         }
         let half = session.flows.iter().any(|flow| flow.done);
-        session.deadline = cx.now + if half { HALF_LIMIT } else { IDLE_LIMIT };
+        let limit = cx.now + if half { HALF_LIMIT } else { IDLE_LIMIT };
+        session.deadline = self.drain_by.map_or(limit, |by| by.min(limit));
         cx.wheel.arm(session.timer, Some(session.deadline));
     }
 }
@@ -347,12 +355,12 @@ impl Flow {
 }
 
 impl<E: Engine> Service<E> for Relay {
-    type Message = ();
+    type Message = Order;
 
     fn incoming(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
         let client = incoming.fd;
         let upstream = match cx.engine.socket(&self.upstream) {
-            Ok(fd) if !self.draining => fd,
+            Ok(fd) if self.drain_by.is_none() => fd,
             refused => {
                 self.counts.refused += 1;
                 if let Ok(fd) = refused {
@@ -446,15 +454,21 @@ impl<E: Engine> Service<E> for Relay {
         self.end(cx, key.token, Close::Reset);
     }
 
-    fn message(&mut self, _: &mut Context<'_, E>, (): ()) {}
+    fn message(&mut self, cx: &mut Context<'_, E>, order: Order) {
+        match order {
+            Order::Nudge(n) => self.nudge(cx, n),
+            Order::Abort(n) => self.abort(cx, n),
+        }
+    }
 
     fn drain(&mut self, cx: &mut Context<'_, E>, grace: Duration) {
-        self.draining = true;
+        let by = cx.now + grace;
+        self.drain_by = Some(by);
         for token in self.sessions.tokens() {
             let Some(session) = self.sessions.get_mut(token) else {
                 continue;
             };
-            session.deadline = session.deadline.min(cx.now + grace);
+            session.deadline = session.deadline.min(by);
             cx.wheel.arm(session.timer, Some(session.deadline));
         }
     }
