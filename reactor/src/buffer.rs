@@ -18,6 +18,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use crate::planted::{self, Bug};
+
 /// Payload bytes a buffer can receive.
 pub const CAPACITY: usize = 64 * 1024;
 /// Bytes in front of the payload that only [`Buf::replace_front`] uses.
@@ -204,6 +206,9 @@ impl Inner {
     fn put(&self, id: u32) {
         self.in_use.set(self.in_use.get() - 1);
         self.shelve(id);
+        if planted::active(Bug::BufferReleasedTwice) {
+            self.shelve(id);
+        }
     }
 }
 

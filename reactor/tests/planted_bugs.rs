@@ -15,7 +15,7 @@ const SEEDS: u64 = 10_000;
 /// The first seed that fails with `bug` planted, and how.
 fn first_failure(bug: Bug) -> Option<(u64, String)> {
     let found = (0..SEEDS).find_map(|seed| {
-        // Planted anew for each run, and taken out before anything is dropped at the end.
+        // Anew for each run: the switch is the thread's.
         plant(Some(bug));
         let result = catch_unwind(AssertUnwindSafe(|| run(seed)));
         plant(None);
