@@ -9,9 +9,13 @@
 //!              └▶ ending.rs              send, wait, keep, linger, close
 //! ```
 //!
-//! A body is read whole before the answer, except by `/echo`, which sends each receive back before
-//! it takes the next (so a client that does not read is not read from), and by `/close-early`. A
-//! connection holds a buffer only while bytes are on their way.
+//! A request body is read whole before the answer, except by `/echo`, which sends each receive back
+//! before it takes the next (so a client that does not read is not read from), and by
+//! `/close-early`. A connection holds at most two buffers, and none while nothing is on its way and
+//! no pipelined request waits, whatever the length of a body.
+//!
+//! The end of the client's sending ends a connection once it is noticed, which is when more is
+//! waited for: a request that has come whole is answered behind it, a stall ends with it.
 
 mod ending;
 mod endpoint;
