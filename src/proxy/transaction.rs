@@ -454,7 +454,7 @@ impl Transaction {
             Input::BadResponseBody => self.sever(&mut out),
             Input::AnswerSent => self.answer_sent(&mut out),
             Input::TunnelMoved => {
-                self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout)
+                self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             }
             Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
             Input::Tick => self.tick(now, &mut out),

@@ -103,12 +103,12 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// A dialled connection stands, or not.
-    pub(crate) fn connect_ended(&mut self, session: &mut Session, outcome: Outcome) {
+    pub(crate) fn connect_ended(&mut self, session: &mut Session, outcome: &Outcome) {
         match outcome {
             Outcome::Connected => {
                 self.step(session, Input::Connected { reused: false });
             }
-            Outcome::Failed { errno, .. } => {
+            &Outcome::Failed { errno, .. } => {
                 log::info!(
                     "upstream connection failed: {}",
                     std::io::Error::from_raw_os_error(errno)

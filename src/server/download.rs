@@ -234,7 +234,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         from: ResponseBody,
         to: ResponseBody,
     ) {
-        self.release_request(session);
+        release_request(session);
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
@@ -250,7 +250,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             ResponseBody::Chunked => Framing::Chunked,
             ResponseBody::UntilClose => Framing::UntilClose,
         };
-        let Some(portion) = self.download_take(session, &mut buf, len) else {
+        let Some(portion) = take_portion(session, &mut buf, len) else {
             self.step(session, Input::BadResponseBody);
             return;
         };
@@ -270,24 +270,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.download_send(session, buf);
     }
 
-    /// Reduces what stands behind `skip` bytes to body bytes. `None` if it is malformed.
-    fn download_take(
-        &mut self,
-        session: &mut Session,
-        buf: &mut Buf,
-        skip: usize,
-    ) -> Option<Portion> {
-        let download = &mut session.exchange.as_mut()?.download;
-        let mut rest = Vec::new();
-        let portion = download.source.take(buf, skip, &mut rest).ok()?;
-        download.complete = portion.last;
-        download.surplus |= !rest.is_empty();
-        Some(portion)
-    }
-
     /// Body bytes have come by copy.
     fn download_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let Some(portion) = self.download_take(session, &mut buf, 0) else {
+        let Some(portion) = take_portion(session, &mut buf, 0) else {
             self.step(session, Input::BadResponseBody);
             return;
         };
@@ -482,20 +467,31 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.download_next(session);
         }
     }
+}
 
-    /// The request cannot have to be sent again: its bytes are given back.
-    pub(crate) fn release_request(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else {
-            return;
-        };
-        if exchange.transaction.keeps_request() {
-            return;
-        }
-        if let Some(input) = session.input.as_mut() {
-            input.consume(std::mem::take(&mut session.request_len));
-            if input.is_empty() {
-                session.input = None;
-            }
+/// Reduces what stands behind `skip` bytes to body bytes. `None` if it is malformed.
+fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Portion> {
+    let download = &mut session.exchange.as_mut()?.download;
+    let mut rest = Vec::new();
+    let portion = download.source.take(buf, skip, &mut rest).ok()?;
+    download.complete = portion.last;
+    download.surplus |= !rest.is_empty();
+    Some(portion)
+}
+
+/// The request cannot have to be sent again: its bytes are given back.
+pub(crate) fn release_request(session: &mut Session) {
+    let keeps = session
+        .exchange
+        .as_ref()
+        .is_none_or(|x| x.transaction.keeps_request());
+    if keeps {
+        return;
+    }
+    if let Some(input) = session.input.as_mut() {
+        input.consume(std::mem::take(&mut session.request_len));
+        if input.is_empty() {
+            session.input = None;
         }
     }
 }

@@ -119,9 +119,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(tag) = session.output.in_flight else {
             return;
         };
-        let (buf, n) = match outcome {
-            Outcome::Sent { buf, n } => (buf, n),
-            _ => return self.client_lost(session),
+        let Outcome::Sent { buf, n } = outcome else {
+            return self.client_lost(session);
         };
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.bytes_out += n as u64;

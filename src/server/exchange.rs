@@ -11,10 +11,10 @@ use super::download::Download;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::upload::Upload;
-use super::Kit;
+use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::{HeadScanner, Method, RequestFacts};
-use crate::policy::settings::{Route, Snapshot};
+use crate::policy::settings::Route;
 use crate::proxy::transaction::{
     self, ClientEnd, Ending, Input, Order, Orders, Transaction, Verdict,
 };
@@ -25,7 +25,7 @@ pub struct Exchange {
     /// The state machine.
     pub transaction: Transaction,
     /// The configuration that the request began with.
-    pub snapshot: Rc<Arc<Snapshot>>,
+    pub snapshot: Rc<Pinned>,
     /// Its route in the snapshot.
     pub route: usize,
     /// What the request asked for.

@@ -13,7 +13,7 @@ use super::exchange::Exchange;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::upload::Upload;
-use super::Kit;
+use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::forward::sane_request_id;
 use crate::http::path::{normalise, strip_prefix};
@@ -57,7 +57,7 @@ impl Refusal {
 
 /// A request that has been parsed, with what stands around it.
 struct Arrival<'a, 'b, 'f> {
-    snapshot: &'a Rc<Arc<Snapshot>>,
+    snapshot: &'a Rc<Pinned>,
     request: RequestHead<'b, 'f>,
     head_len: usize,
     /// The normalised path.
@@ -197,7 +197,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     fn arrive(
         &mut self,
         session: &mut Session,
-        snapshot: &Rc<Arc<Snapshot>>,
+        snapshot: &Rc<Pinned>,
         request: RequestHead<'_, '_>,
         input: &Buf,
         head_len: usize,
@@ -357,7 +357,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     fn fresh_exchange(
         &mut self,
-        snapshot: &Rc<Arc<Snapshot>>,
+        snapshot: &Rc<Pinned>,
         transaction: Transaction,
         facts: RequestFacts,
     ) -> Box<Exchange> {

@@ -28,6 +28,7 @@ mod tunnel;
 mod upload;
 mod upstream;
 
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ pub struct Server {
 pub(crate) struct Core {
     shared: Arc<Shared>,
     reactor: usize,
-    snapshot: Rc<Arc<Snapshot>>,
+    snapshot: Rc<Pinned>,
     balancers: Vec<Option<RoundRobin>>,
     upstreams: Connections,
     sweep: Option<TimerId>,
@@ -84,6 +85,18 @@ pub(crate) struct Core {
     requests: u64,
     request_id: RequestIds,
     drain: Option<Drain>,
+}
+
+/// A configuration that requests of this reactor hold on to. Counted once more per reactor, so that
+/// a request does not touch a counter that other reactors write, too.
+#[derive(Debug)]
+pub(crate) struct Pinned(Arc<Snapshot>);
+
+impl Deref for Pinned {
+    type Target = Snapshot;
+    fn deref(&self) -> &Snapshot {
+        &self.0
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +158,7 @@ impl Server {
     /// The server of reactor number `reactor`. `seed` makes its request ids.
     #[must_use]
     pub fn new(shared: Arc<Shared>, reactor: usize, seed: u64) -> Self {
-        let snapshot = Rc::new(shared.snapshot.load_full());
+        let snapshot = Rc::new(Pinned(shared.snapshot.load_full()));
         let balancers = balancers(&snapshot, reactor);
         let core = Core {
             shared,
@@ -212,7 +225,7 @@ impl Server {
         }
         match connection.owner {
             Some(owner) => self.with_session(cx, owner, |kit, session| match lane {
-                Lane::UpstreamConnect => kit.connect_ended(session, outcome),
+                Lane::UpstreamConnect => kit.connect_ended(session, &outcome),
                 Lane::UpstreamRecv => kit.upstream_received(session, outcome),
                 Lane::UpstreamSend => kit.upstream_sent(session, outcome),
                 Lane::UpstreamReadable => kit.upstream_readable(session, &outcome),
@@ -267,10 +280,10 @@ fn balancers(snapshot: &Snapshot, reactor: usize) -> Vec<Option<RoundRobin>> {
 
 impl Core {
     /// The configuration in force, pinned for a request that begins now.
-    pub(crate) fn pin(&mut self) -> Rc<Arc<Snapshot>> {
+    pub(crate) fn pin(&mut self) -> Rc<Pinned> {
         let current = self.shared.snapshot.load();
-        if !Arc::ptr_eq(&current, &self.snapshot) {
-            self.snapshot = Rc::new(Arc::clone(&current));
+        if !Arc::ptr_eq(&current, &self.snapshot.0) {
+            self.snapshot = Rc::new(Pinned(Arc::clone(&current)));
             self.balancers = balancers(&self.snapshot, self.reactor);
         }
         Rc::clone(&self.snapshot)
@@ -315,7 +328,9 @@ impl<E: Engine> Service<E> for Server {
             )
         });
         self.core.sessions += 1;
-        self.with_session(cx, token, |kit, session| kit.receive(session));
+        self.with_session(cx, token, |kit, session| {
+            kit.receive(session);
+        });
     }
 
     fn event(&mut self, cx: &mut Context<'_, E>, event: Event) {
@@ -361,7 +376,9 @@ impl<E: Engine> Service<E> for Server {
     fn deadline(&mut self, cx: &mut Context<'_, E>, key: Key) {
         match Lane::of(key) {
             Some(Lane::Deadline) => {
-                self.with_session(cx, key.token, |kit, session| kit.deadline(session))
+                self.with_session(cx, key.token, |kit, session| {
+                    kit.deadline(session);
+                });
             }
             Some(Lane::IdleSweep) => self.sweep(cx),
             _ => {}

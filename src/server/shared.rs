@@ -47,9 +47,7 @@ impl Shared {
     /// The sum over all reactors.
     #[must_use]
     pub fn total(&self) -> Totals {
-        self.gauges
-            .iter()
-            .fold(Totals::default(), |sum, gauge| sum.plus(gauge))
+        self.gauges.iter().fold(Totals::default(), Totals::plus)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use toron_reactor::{Buf, Engine, Op, Shutdown};
 
+use super::download::release_request;
 use super::lane::Lane;
 use super::session::{Session, Tag};
 use super::Kit;
@@ -26,7 +27,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.upload.forget();
         }
         self.send(session, buf, Tag::Tunnel);
-        self.release_request(session);
+        release_request(session);
         match self.leftover(session) {
             Some(buf) => self.tunnel_from_client(session, buf),
             None => self.tunnel_sent_to_upstream(session),
