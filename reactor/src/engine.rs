@@ -209,7 +209,11 @@ pub struct SocketOptions {
 impl Default for SocketOptions {
     /// 60 s, 15 s, 4: a peer that vanished is noticed within 130 s.
     fn default() -> Self {
-        SocketOptions { keepalive_idle: 60, keepalive_interval: 15, keepalive_probes: 4 }
+        SocketOptions {
+            keepalive_idle: 60,
+            keepalive_interval: 15,
+            keepalive_probes: 4,
+        }
     }
 }
 

@@ -19,7 +19,10 @@ impl Token {
     /// The inverse of [`Token::to_u64`].
     #[must_use]
     pub fn from_u64(word: u64) -> Token {
-        Token { index: word as u32, generation: (word >> 32) as u32 }
+        Token {
+            index: word as u32,
+            generation: (word >> 32) as u32,
+        }
     }
 }
 
@@ -32,7 +35,10 @@ pub struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { entries: slab::Slab::new(), generations: Vec::new() }
+        Slab {
+            entries: slab::Slab::new(),
+            generations: Vec::new(),
+        }
     }
 }
 
@@ -67,7 +73,10 @@ impl<T> Slab<T> {
         if index >= self.generations.len() {
             self.generations.resize(index + 1, 0);
         }
-        let token = Token { index: index as u32, generation: self.generations[index] };
+        let token = Token {
+            index: index as u32,
+            generation: self.generations[index],
+        };
         vacant.insert(make(token));
         token
     }
@@ -110,7 +119,13 @@ impl<T> Slab<T> {
     /// All entries with their tokens.
     pub fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         self.entries.iter().map(|(index, value)| {
-            (Token { index: index as u32, generation: self.generations[index] }, value)
+            (
+                Token {
+                    index: index as u32,
+                    generation: self.generations[index],
+                },
+                value,
+            )
         })
     }
 
