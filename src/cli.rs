@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use lexopt::{Arg, Parser, ValueExt};
-use toron::args::{ServeArgs, UpstreamArgs};
+use toron::args::ServeArgs;
 use toron::control::config::finding::allowed;
+use toron::origin::UpstreamArgs;
+use toron_reactor::EngineKind;
 
 /// For `--help`.
 pub const HELP: &str = "\
@@ -14,19 +16,17 @@ toron, a reverse proxy
 Usage:
   toron [serve] [-c FILE] [-r FILE]   run
   toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
-  toron upstream [--listen ADDRESS]   the test origin (default 127.0.0.1:9000)
+  toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000)
 
 Options:
   -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
   -r, --routes FILE   routes.yaml beside the configuration
   -t                  check
+  --engine NAME       engine of the test origin: auto, io_uring or epoll
+  --reactors N        threads of the test origin (default: one for each core)
   -h, --help          this text
   -V, --version       version
 ";
-
-/// Where the test origin listens unless told otherwise.
-const UPSTREAM_LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9000);
 
 const COMMANDS: [&str; 3] = ["serve", "check", "upstream"];
 
@@ -45,12 +45,15 @@ pub enum Command {
     Version,
 }
 
-/// Version and, if it was known when this was built, commit.
+/// Version, commit (if it was known when this was built), and which engine this kernel allows.
 pub fn version() -> String {
-    match option_env!("TORON_COMMIT") {
-        Some(commit) => format!("toron {} ({commit})", env!("CARGO_PKG_VERSION")),
-        None => format!("toron {}", env!("CARGO_PKG_VERSION")),
-    }
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = option_env!("TORON_COMMIT").map_or(String::new(), |c| format!(" ({c})"));
+    let engine = match EngineKind::Auto.choose() {
+        Ok((_, why)) => why,
+        Err(error) => format!("none: {error}"),
+    };
+    format!("toron {version}{commit}\nengine {engine}")
 }
 
 /// Reads the arguments, the program's name left out. The error is for people.
@@ -66,7 +69,9 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
     let mut command: Option<String> = None;
     let mut check = false;
     let mut files = ServeArgs::default();
-    let mut listen = Vec::new();
+    let mut listen: Vec<SocketAddr> = Vec::new();
+    let mut origin = UpstreamArgs::default();
+    let defaults = origin.clone();
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
@@ -79,6 +84,10 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                 once(&mut files.routes, "--routes", &mut parser)?;
             }
             Arg::Long("listen") => listen.push(parser.value()?.parse()?),
+            Arg::Long("engine") => origin.engine = engine(&parser.value()?.string()?)?,
+            Arg::Long("reactors") => {
+                origin.reactors = parser.value()?.parse::<std::num::NonZeroUsize>()?.get();
+            }
             Arg::Value(word) if command.is_none() => {
                 let word = word.string()?;
                 if !COMMANDS.contains(&word.as_str()) {
@@ -94,17 +103,32 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
     match command.as_deref() {
         Some("upstream") if serves => Err("-c, -r and -t do not belong to upstream".into()),
         Some("upstream") => {
-            if listen.is_empty() {
-                listen.push(UPSTREAM_LISTEN);
+            if !listen.is_empty() {
+                origin.listen = listen;
             }
-            Ok(Command::Upstream(UpstreamArgs { listen }))
+            Ok(Command::Upstream(origin))
         }
         _ if !listen.is_empty() => {
             Err("--listen belongs to upstream (server.listen is in config.yaml)".into())
         }
+        _ if origin != defaults => {
+            Err("--engine and --reactors belong to upstream (server.engine \
+                                        and server.worker_pool_size are in config.yaml)"
+                .into())
+        }
         Some("check") => Ok(Command::Check(files)),
         _ if check => Ok(Command::Check(files)),
         _ => Ok(Command::Serve(files)),
+    }
+}
+
+fn engine(name: &str) -> Result<EngineKind, lexopt::Error> {
+    const ENGINES: [&str; 3] = ["auto", "io_uring", "epoll"];
+    match name {
+        "auto" => Ok(EngineKind::Auto),
+        "io_uring" => Ok(EngineKind::IoUring),
+        "epoll" => Ok(EngineKind::Epoll),
+        _ => Err(format!("unknown engine \"{name}\" {}", allowed(name, &ENGINES)).into()),
     }
 }
 
@@ -163,6 +187,7 @@ mod tests {
         }
         let at = |text: &str| UpstreamArgs {
             listen: vec![text.parse().unwrap()],
+            ..UpstreamArgs::default()
         };
         assert_eq!(
             read("upstream"),
@@ -172,6 +197,10 @@ mod tests {
             read("upstream --listen [::1]:0"),
             Ok(Command::Upstream(at("[::1]:0")))
         );
+        let Ok(Command::Upstream(args)) = read("upstream --engine epoll --reactors 3") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.engine, args.reactors), (EngineKind::Epoll, 3));
         assert_eq!(read("check --help"), Ok(Command::Help));
         assert_eq!(read("-V"), Ok(Command::Version));
     }
@@ -186,6 +215,9 @@ mod tests {
             ("-c a -c b", "--config is given twice"),
             ("--listen 127.0.0.1:1", "--listen belongs to upstream"),
             ("upstream --listen here", "cannot parse argument"),
+            ("upstream --engine kqueue", "allowed: auto, io_uring, epoll"),
+            ("upstream --reactors 0", "cannot parse argument"),
+            ("--engine epoll", "--engine and --reactors belong to upstream"),
             ("upstream -c a", "do not belong to upstream"),
         ] {
             let error = read(line).unwrap_err();

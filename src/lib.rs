@@ -13,6 +13,7 @@
 pub mod args;
 pub mod control;
 pub mod http;
+pub mod origin;
 pub mod policy;
 pub mod proxy;
 pub mod server;

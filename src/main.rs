@@ -8,9 +8,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use cli::Command;
-use toron::args::{ServeArgs, UpstreamArgs};
+use toron::args::ServeArgs;
 use toron::control::check::check;
 use toron::control::config::Inputs;
+use toron::origin::UpstreamArgs;
 
 /// Exit status for a command line that makes no sense.
 const USAGE: u8 = 2;
@@ -50,11 +51,6 @@ fn serve(args: &ServeArgs) -> ExitCode {
     toron::control::serve::run(args)
 }
 
-fn upstream(_args: &UpstreamArgs) -> ExitCode {
-    not_built("upstream")
-}
-
-fn not_built(command: &str) -> ExitCode {
-    eprintln!("toron: this build has no {command} command");
-    ExitCode::from(USAGE)
+fn upstream(args: &UpstreamArgs) -> ExitCode {
+    toron::origin::run(args)
 }

@@ -18,6 +18,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use crate::planted::{self, Bug};
+
 /// Most bytes that one receive brings.
 pub const RECEIVE: usize = 64 * 1024;
 /// Payload bytes a buffer can hold: one receive, and what framing or a head may add to it.
@@ -206,6 +208,9 @@ impl Inner {
     fn put(&self, id: u32) {
         self.in_use.set(self.in_use.get() - 1);
         self.shelve(id);
+        if planted::active(Bug::BufferReleasedTwice) {
+            self.shelve(id);
+        }
     }
 }
 

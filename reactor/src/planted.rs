@@ -29,8 +29,32 @@ pub enum Bug {
     BufferKeptOnCancel,
     /// An end of stream that comes with the last bytes is forgotten.
     FinBehindBytesLost,
+    /// A connection is reported as ended twice.
+    ConnectionEndedTwice,
     /// A socket that a cancelled accept brought all the same is not owned by anybody.
     AcceptAfterCancelLeaked,
+    /// A receive reports a clean end after a send has taken the error of a reset.
+    ResetTakenForEnd,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: &'static [Bug] = &[
+        Bug::DirtyPipePooled,
+        Bug::StaleGeneration,
+        Bug::BufferReleasedTwice,
+        Bug::CancelLost,
+        Bug::EarlierDeadlineIgnored,
+        Bug::DeadlineEarly,
+        Bug::EventAfterFinal,
+        Bug::WakeUpLost,
+        Bug::PartialSendTakenAsWhole,
+        Bug::BufferKeptOnCancel,
+        Bug::FinBehindBytesLost,
+        Bug::ConnectionEndedTwice,
+        Bug::AcceptAfterCancelLeaked,
+        Bug::ResetTakenForEnd,
+    ];
 }
 
 #[cfg(feature = "planted-bugs")]

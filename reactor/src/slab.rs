@@ -1,5 +1,7 @@
 //! A slab with generations: a token of an entry that has gone never finds its successor.
 
+use crate::planted::{self, Bug};
+
 /// Names an entry of a [`Slab`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Token {
@@ -112,7 +114,9 @@ impl<T> Slab<T> {
             return None;
         }
         let index = token.index as usize;
-        self.generations[index] = self.generations[index].wrapping_add(1);
+        if !planted::active(Bug::StaleGeneration) {
+            self.generations[index] = self.generations[index].wrapping_add(1);
+        }
         Some(self.entries.remove(index))
     }
 

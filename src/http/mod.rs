@@ -42,7 +42,7 @@ pub mod response;
 pub mod rewrite;
 pub mod scan;
 pub mod syntax;
-mod write;
+pub(crate) mod write;
 
 pub use answer::{Answer, Rendering};
 pub use field::{field_slots, FieldSlot};

@@ -3,7 +3,7 @@
 use super::syntax::{push_decimal, Version};
 
 /// Appends one field line.
-pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -11,7 +11,7 @@ pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// Appends a field whose value is a number.
-pub(super) fn push_length(out: &mut Vec<u8>, name: &[u8], length: u64) {
+pub(crate) fn push_length(out: &mut Vec<u8>, name: &[u8], length: u64) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     push_decimal(out, length);
@@ -19,7 +19,7 @@ pub(super) fn push_length(out: &mut Vec<u8>, name: &[u8], length: u64) {
 }
 
 /// Appends a status line; `reason` empty means the standard phrase.
-pub(super) fn push_status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
+pub(crate) fn push_status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     out.extend_from_slice(b"HTTP/1.1 ");
     push_decimal(out, u64::from(status));
     out.push(b' ');
@@ -33,7 +33,7 @@ pub(super) fn push_status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
 
 /// Appends the `Connection` field that tells a client of this version whether
 /// its connection goes on; nothing where that is the default.
-pub(super) fn push_persistence(out: &mut Vec<u8>, client: Version, keep_alive: bool) {
+pub(crate) fn push_persistence(out: &mut Vec<u8>, client: Version, keep_alive: bool) {
     match (client, keep_alive) {
         (_, false) => out.extend_from_slice(b"Connection: close\r\n"),
         (Version::Http10, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),

@@ -61,6 +61,8 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn status(&self) -> String {
+        // What this reactor holds right now; of the others, what they held after their last turn.
+        self.core.publish(self.cx.engine.stats());
         let shared = &self.core.shared;
         let totals = shared.total();
         let started = shared.started.load(Ordering::Relaxed);

@@ -292,6 +292,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.cx.engine.close(session.fd, how);
         self.cx.wheel.remove(session.timer);
         self.cx.connection_ended();
+        self.core.sessions -= 1;
     }
 
     // ---- deadlines ----

@@ -14,7 +14,7 @@
 //! the reactor and of everything but the session at hand.
 
 pub mod access_log;
-mod body;
+pub(crate) mod body;
 mod builtin;
 mod connect;
 mod download;
@@ -34,7 +34,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toron_reactor::{
-    Close, Context, Engine, Event, Incoming, Key, Outcome, Service, Slab, Time, TimerId, Token,
+    Close, Context, Engine, Event, Incoming, Key, Outcome, Service, Slab, Stats, Time, TimerId,
+    Token,
 };
 
 use crate::policy::balance::RoundRobin;
@@ -78,6 +79,7 @@ pub(crate) struct Core {
     /// between here and sessions and are large.
     #[allow(clippy::vec_box)]
     retired: Vec<Box<Exchange>>,
+    sessions: usize,
     exchanges: usize,
     requests: u64,
     request_id: RequestIds,
@@ -156,6 +158,7 @@ impl Server {
             path_room: Vec::new(),
             log_lines: Vec::new(),
             retired: Vec::new(),
+            sessions: 0,
             exchanges: 0,
             requests: 0,
             request_id: RequestIds::new(mix(seed) ^ mix(reactor as u64 + 1)),
@@ -170,13 +173,7 @@ impl Server {
     /// What is held now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts {
-            sessions: self.sessions.len(),
-            exchanges: self.core.exchanges,
-            upstream_connections: self.core.upstreams.len(),
-            upstream_idle: self.core.upstreams.idle_len(),
-            requests: self.core.requests,
-        }
+        self.core.counts()
     }
 
     fn with_session<E: Engine>(
@@ -279,6 +276,23 @@ impl Core {
         Rc::clone(&self.snapshot)
     }
 
+    fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.sessions,
+            exchanges: self.exchanges,
+            upstream_connections: self.upstreams.len(),
+            upstream_idle: self.upstreams.idle_len(),
+            requests: self.requests,
+        }
+    }
+
+    /// Shows the others what this reactor holds.
+    pub(crate) fn publish(&self, stats: Stats) {
+        if let Some(gauge) = self.shared.gauges.get(self.reactor) {
+            gauge.publish(self.counts(), stats);
+        }
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.is_some() || self.shared.draining.load(Ordering::Relaxed)
     }
@@ -300,6 +314,7 @@ impl<E: Engine> Service<E> for Server {
                 now,
             )
         });
+        self.core.sessions += 1;
         self.with_session(cx, token, |kit, session| kit.receive(session));
     }
 
@@ -363,10 +378,7 @@ impl<E: Engine> Service<E> for Server {
     }
 
     fn turn_ended(&mut self, cx: &mut Context<'_, E>) {
-        let counts = self.counts();
-        if let Some(gauge) = self.core.shared.gauges.get(self.core.reactor) {
-            gauge.publish(counts, cx.engine.stats());
-        }
+        self.core.publish(cx.engine.stats());
         if let Some(log) = &self.core.shared.access_log {
             if !self.core.log_lines.is_empty() {
                 log.hand_over(&mut self.core.log_lines);

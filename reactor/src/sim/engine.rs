@@ -13,7 +13,7 @@ use super::net::{Description, Net};
 use super::operations::{Held, Kind, Lane, Operation};
 use super::pipes::{SimPipe, PAGE};
 use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
-use crate::buffer::BufferPool;
+use crate::buffer::{BufferPool, CAPACITY};
 use crate::engine::{Close, Engine, Event, Fd, Key, Op, OpId, Shutdown, Stats, Wake};
 use crate::pipe::Pipe;
 use crate::planted::{self, Bug};
@@ -436,7 +436,7 @@ impl Engine for SimEngine {
         let read = net
             .borrow_mut()
             .receive(end, most, |bytes| inside.put(bytes, fragment));
-        let n = transferred(read)?;
+        let n = self.transferred(from, read)?;
         pipe.held += n;
         Ok(n)
     }
@@ -446,8 +446,12 @@ impl Engine for SimEngine {
         self.no_write_in_flight(to, "splice_out");
         let again = self.chance(|f| f.again);
         let net = Rc::clone(&self.net);
+        let space = net.borrow_mut().space(end);
+        let space = space.map_err(|errno| {
+            self.connection_failed(to, errno);
+            error(errno)
+        })?;
         let inside = self.sim_pipe(pipe.read.0);
-        let space = net.borrow_mut().space(end).map_err(error)?;
         let n = space.min(max).min(inside.held());
         if n == 0 || again {
             return Err(would_block());
@@ -460,7 +464,8 @@ impl Engine for SimEngine {
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize> {
         let end = self.socket_end(fd, "discard");
         self.no_read_in_flight(fd, "discard");
-        transferred(self.net.borrow_mut().receive(end, max, |_| {}))
+        let read = self.net.borrow_mut().receive(end, max, |_| {});
+        self.transferred(fd, read)
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {
@@ -499,6 +504,9 @@ impl Engine for SimEngine {
         };
         let space = net.space(end).unwrap_or(0);
         net.send(end, &answer[..answer.len().min(space)], false);
+        net.shutdown(end, Shutdown::Write);
+        let unread = net.end(end).recv.len().min(CAPACITY);
+        net.receive_exactly(end, unread, |_| {});
         net.close(end, Close::Orderly);
         true
     }
@@ -531,6 +539,22 @@ impl SimEngine {
         }
     }
 
+    /// What a direct read found, under promise 8.
+    fn transferred(&self, fd: Fd, read: Readiness) -> io::Result<usize> {
+        match read {
+            Readiness::Bytes(n) => Ok(n),
+            Readiness::Eof => match self.failure(fd) {
+                Some(errno) => Err(error(errno)),
+                None => Ok(0),
+            },
+            Readiness::Failed(errno) => {
+                self.connection_failed(fd, errno);
+                Err(error(errno))
+            }
+            Readiness::WouldBlock => Err(would_block()),
+        }
+    }
+
     /// The size of the pieces in which the kernel happens to hold the bytes of a segment.
     fn fragment(&mut self) -> usize {
         let mut net = self.net.borrow_mut();
@@ -557,14 +581,5 @@ impl SimEngine {
         self.next_pipe += 1;
         self.pipes.insert(self.next_pipe, SimPipe::new(capacity));
         Ok(self.next_pipe)
-    }
-}
-
-fn transferred(read: Readiness) -> io::Result<usize> {
-    match read {
-        Readiness::Bytes(n) => Ok(n),
-        Readiness::Eof => Ok(0),
-        Readiness::Failed(errno) => Err(error(errno)),
-        Readiness::WouldBlock => Err(would_block()),
     }
 }

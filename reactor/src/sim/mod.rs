@@ -3,7 +3,7 @@
 //! ```text
 //!   test script ── World, Remote, RemoteListener ──┐
 //!                                                  ├── Net: clock, TCP endpoints, wires, faults
-//!   Service ── Driver ── SimEngine (Engine) ───────┘
+//!   Service ── Reactor ── SimEngine (Engine) ──────┘
 //! ```
 //!
 //! A [`World`] holds a clock, a network and a process's descriptors. A [`SimEngine`] made by it
@@ -25,8 +25,8 @@
 //! returns without events if that thing concerns a remote end, so that the script can react:
 //!
 //! ```
-//! # use toron_reactor::sim::{Driver, Faults, World};
-//! # use toron_reactor::{Context, Engine, Event, Incoming, Key, Service};
+//! # use toron_reactor::sim::{Faults, World};
+//! # use toron_reactor::{mailbox, Context, Engine, Event, Incoming, Key, Reactor, Service};
 //! # struct Server;
 //! # impl<E: Engine> Service<E> for Server {
 //! #     type Message = ();
@@ -42,23 +42,23 @@
 //! # }
 //! let world = World::new(7, Faults::none());
 //! let address = "127.0.0.1:80".parse().unwrap();
-//! let listener = world.listen(address, 16).unwrap();
-//! let mut driver = Driver::new(world.engine(64), Server, &[listener]);
+//! let (_address, mailbox) = mailbox();
+//! let mut reactor = Reactor::new(world.engine(64), Server, mailbox);
+//! reactor.listen(world.listen(address, 16).unwrap()).unwrap();
 //! let client = world.connect("127.0.0.2:0".parse().unwrap(), address);
 //! for _ in 0..1_000 {
 //!     if client.at_end() {
 //!         break; // the script has seen what it waited for
 //!     }
 //!     client.send(b"hello"); // the peers act …
-//!     driver.turn(None).unwrap(); // … then the server
+//!     reactor.step(None).unwrap(); // … then the server
 //! }
 //! assert!(client.at_end());
 //! ```
 //!
-//! A peer that wants to act at a certain time sets [`World::alarm`]; a script that has nothing
-//! more to do calls [`Driver::turn`] until [`World::next_event`] is `None` and the wheel is empty.
+//! A peer that wants to act at a certain time sets [`World::alarm`]. When nothing is left that
+//! could happen, a step returns at once and the clock stands still.
 
-mod driver;
 mod engine;
 mod faults;
 mod net;
@@ -68,7 +68,6 @@ mod random;
 mod socket;
 mod world;
 
-pub use driver::Driver;
 pub use engine::SimEngine;
 pub use faults::Faults;
 pub use net::Route;

@@ -57,6 +57,8 @@ pub(super) struct Descriptor {
     pub operations: usize,
     /// Set when it is to be closed as soon as `operations` is 0.
     pub closing: Option<Close>,
+    /// The error with which the connection broke, once somebody has been told (promise 8).
+    pub failed: Option<i32>,
 }
 
 /// Everything outside the engines.
@@ -435,7 +437,9 @@ impl Net {
     fn send_reset(&mut self, id: EndId) {
         let overtakes = self.random.chance(self.faults.reset_overtakes);
         let end = self.end(id);
-        end.die(None);
+        if end.state != State::Dead {
+            end.die(None);
+        }
         let Some(peer) = end.peer else { return };
         if overtakes {
             if let Some(peer) = self.ends.get_mut(&peer) {
@@ -558,6 +562,7 @@ impl Net {
             engine,
             operations: 0,
             closing: None,
+            failed: None,
         };
         let number = match self.descriptors.iter().skip(3).position(Option::is_none) {
             Some(free) => free + 3,

@@ -1,6 +1,7 @@
 //! One end of a simulated TCP connection: what a kernel keeps for a socket.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::SocketAddr;
 
 use crate::time::Time;
@@ -50,7 +51,6 @@ pub(super) enum State {
 }
 
 /// One end of a connection.
-#[derive(Debug)]
 pub(super) struct Endpoint {
     pub state: State,
     pub owner: Owner,
@@ -77,6 +77,30 @@ pub(super) struct Endpoint {
     /// On the way to this endpoint, with the time of arrival (ascending).
     pub inbound: VecDeque<(Time, Segment)>,
     pub bytes_inbound: usize,
+}
+
+impl fmt::Debug for Endpoint {
+    /// Without the bytes, which would fill the screen.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} to {}: {:?}, {:?}, {} bytes to read, {} inbound, {} to send{}{}, error {:?}",
+            self.local,
+            self.remote,
+            self.owner,
+            self.state,
+            self.recv.len(),
+            self.bytes_inbound,
+            self.send.len(),
+            if self.fin_received {
+                ", FIN received"
+            } else {
+                ""
+            },
+            if self.fin_sent { ", FIN sent" } else { "" },
+            self.error
+        )
+    }
 }
 
 /// What a receive finds.

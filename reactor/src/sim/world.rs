@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -94,6 +95,12 @@ impl World {
         self.net.borrow_mut().faults = faults;
     }
 
+    /// What goes wrong at present.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.net.borrow().faults.clone()
+    }
+
     /// At most so many descriptors may be open in the process (`RLIMIT_NOFILE`), listeners and
     /// both ends of pipes included.
     pub fn set_descriptor_limit(&self, limit: usize) {
@@ -179,10 +186,15 @@ impl Drop for RemoteListener {
 }
 
 /// An end of a connection that the script plays. Dropping it closes it.
-#[derive(Debug)]
 pub struct Remote {
     net: Rc<RefCell<Net>>,
     end: EndId,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({:?})", self.net.borrow().peek(self.end))
+    }
 }
 
 impl Remote {
