@@ -136,49 +136,53 @@ fn name(toron: &Toron, engine: Engine, pool: usize, close: bool) -> String {
     format!("{} {} pool {pool} {how}", toron.name(), engine.name())
 }
 
-#[test]
-fn wrk_sees_no_error_and_no_wrong_byte() {
-    if soak() {
-        return;
-    }
-    let _alone = alone();
-    let origin = Nginx::origin(1);
-    for (engine, pool, close) in forms() {
-        let toron = Toron::start(&settings(engine, pool, &origin));
-        wrk(toron.addr, 3, close, true).print(&name(&toron, engine, pool, close));
+/// A run of wrk with the processor time that the proxy took for it.
+fn measured(
+    addr: SocketAddr,
+    seconds: u64,
+    close: bool,
+    exact: bool,
+    ticks: impl Fn() -> u64,
+) -> Figures {
+    let before = ticks();
+    let figures = wrk(addr, seconds, close, exact);
+    Figures {
+        ticks: ticks() - before,
+        ..figures
     }
 }
 
-/// 60 s for each form, in slices that alternate with nginx's on the same origin.
 #[test]
-fn soak_wrk_beside_nginx() {
-    if !soak() {
-        return;
-    }
+fn wrk_sees_no_error_and_no_wrong_byte() {
     let _alone = alone();
-    let (slices, seconds) = (6, 10);
     let origin = Nginx::origin(1);
     for (engine, pool, close) in forms() {
         let settings = settings(engine, pool, &origin);
-        let (toron, other) = (Toron::start(&settings), nginx::stand_in(&settings));
-        wrk(toron.addr, 3, close, true);
-        let (mut ours, mut theirs) = (Figures::default(), Figures::default());
-        for _ in 0..slices {
-            let ticks = toron.cpu_ticks();
-            let mut figures = wrk(toron.addr, seconds, close, false);
-            figures.ticks = toron.cpu_ticks() - ticks;
-            ours = ours.add(figures);
-            let ticks = other.cpu_ticks();
-            let mut figures = wrk(other.addr, seconds, close, false);
-            figures.ticks = other.cpu_ticks() - ticks;
-            theirs = theirs.add(figures);
+        let toron = Toron::start(&settings);
+        let short = measured(toron.addr, 3, close, true, || toron.cpu_ticks());
+        short.print(&name(&toron, engine, pool, close));
+        if soak() {
+            beside_nginx(&toron, &settings, close);
         }
-        ours.print(&name(&toron, engine, pool, close));
-        theirs.print(&format!(
-            "  nginx beside it, {} workers",
-            settings.worker_pool_size.min(2)
-        ));
     }
+}
+
+/// 60 s of wrk in slices that alternate with nginx's on the same origin.
+fn beside_nginx(toron: &Toron, settings: &Settings, close: bool) {
+    let (slices, seconds) = (6, 10);
+    let other = nginx::stand_in(settings);
+    let (mut ours, mut theirs) = (Figures::default(), Figures::default());
+    for _ in 0..slices {
+        ours = ours.add(measured(toron.addr, seconds, close, false, || {
+            toron.cpu_ticks()
+        }));
+        theirs = theirs.add(measured(other.addr, seconds, close, false, || {
+            other.cpu_ticks()
+        }));
+    }
+    let workers = settings.worker_pool_size.min(2);
+    ours.print("  60 s of the same");
+    theirs.print(&format!("  60 s of nginx with {workers} workers"));
 }
 
 /// What toron says it has in use.

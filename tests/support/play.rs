@@ -15,6 +15,9 @@ use super::{contains, from_latin1, show};
 /// (a late second answer), not how fast the proxy has to be.
 const SILENCE: Duration = Duration::from_millis(100);
 
+/// The authority by which the bank's clients know the proxy: their Host field.
+const PUBLIC: &str = "t.example";
+
 /// One line of the bank and the place where it is played.
 pub struct Stage<'a> {
     pub toron: &'a Toron,
@@ -24,7 +27,7 @@ pub struct Stage<'a> {
 /// Plays the case. The error holds everything that a person needs to see what went wrong.
 pub fn run(line: &str, stage: &Stage) -> Result<(), String> {
     let public = stage.toron.addr;
-    let case = Case::parse(line, &stage.upstream.addr.to_string(), &public.to_string())?;
+    let case = Case::parse(line, &stage.upstream.addr.to_string(), PUBLIC)?;
     let mut faults = Vec::new();
     // A request that the note asks to be held lives as long as its client.
     let _held =
