@@ -13,6 +13,7 @@
 //! All `unsafe` and every system call of the data path live in this crate.
 
 mod acceptor;
+mod broken;
 pub mod buffer;
 pub mod engine;
 pub mod epoll;

@@ -3,6 +3,8 @@
 //! A run is given by its seed. To repeat one: `SEED=1234 cargo test -p toron-reactor --test
 //! simulation replay -- --nocapture`. `SEEDS=100000` runs more of them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod support;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};

@@ -446,11 +446,11 @@ impl Engine for SimEngine {
         self.no_write_in_flight(to, "splice_out");
         let again = self.chance(|f| f.again);
         let net = Rc::clone(&self.net);
-        let space = net.borrow_mut().space(end);
-        let space = space.map_err(|errno| {
-            self.connection_failed(to, errno);
-            error(errno)
-        })?;
+        let space = net.borrow_mut().space(end).map_err(error);
+        let space = match net.borrow_mut().descriptor(to.0) {
+            Some(descriptor) => descriptor.failure.write(space)?,
+            None => space?,
+        };
         let inside = self.sim_pipe(pipe.read.0);
         let n = space.min(max).min(inside.held());
         if n == 0 || again {
@@ -539,19 +539,17 @@ impl SimEngine {
         }
     }
 
-    /// What a direct read found, under promise 8.
+    /// A direct read's result.
     fn transferred(&self, fd: Fd, read: Readiness) -> io::Result<usize> {
-        match read {
+        let result = match read {
             Readiness::Bytes(n) => Ok(n),
-            Readiness::Eof => match self.failure(fd) {
-                Some(errno) => Err(error(errno)),
-                None => Ok(0),
-            },
-            Readiness::Failed(errno) => {
-                self.connection_failed(fd, errno);
-                Err(error(errno))
-            }
+            Readiness::Eof => Ok(0),
+            Readiness::Failed(errno) => Err(error(errno)),
             Readiness::WouldBlock => Err(would_block()),
+        };
+        match self.net.borrow_mut().descriptor(fd.0) {
+            Some(descriptor) => descriptor.failure.read(result),
+            None => result,
         }
     }
 

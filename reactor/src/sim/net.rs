@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::faults::Faults;
 use super::random::Random;
 use super::socket::{EndId, Endpoint, Owner, Readiness, Segment, State, SEGMENT};
+use crate::broken::Broken;
 use crate::engine::{Close, Shutdown};
 use crate::time::Time;
 
@@ -57,8 +58,8 @@ pub(super) struct Descriptor {
     pub operations: usize,
     /// Set when it is to be closed as soon as `operations` is 0.
     pub closing: Option<Close>,
-    /// The error with which the connection broke, once somebody has been told (promise 8).
-    pub failed: Option<i32>,
+    /// How the connection broke, if somebody has been told.
+    pub failure: Broken,
 }
 
 /// Everything outside the engines.
@@ -562,7 +563,7 @@ impl Net {
             engine,
             operations: 0,
             closing: None,
-            failed: None,
+            failure: Broken::default(),
         };
         let number = match self.descriptors.iter().skip(3).position(Option::is_none) {
             Some(free) => free + 3,
@@ -573,6 +574,10 @@ impl Net {
         };
         self.descriptors[number] = Some(descriptor);
         Ok(i32::try_from(number).unwrap_or(i32::MAX))
+    }
+
+    pub(super) fn descriptor(&mut self, number: i32) -> Option<&mut Descriptor> {
+        self.descriptors.get_mut(number as usize)?.as_mut()
     }
 
     /// The end of a close that may have waited for operations.

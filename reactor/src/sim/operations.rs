@@ -107,11 +107,15 @@ impl SimEngine {
     /// Something happened: it will be reported, now or a little later.
     pub(super) fn hold(&mut self, token: Token, more: bool, outcome: Outcome) {
         let ready = self.soon();
-        let outcome = self.remember_failure(token, outcome);
         let Some(operation) = self.operations.get_mut(token) else {
             return;
         };
         operation.ended = !more;
+        let mut net = self.net.borrow_mut();
+        let outcome = match operation.fd.and_then(|fd| net.descriptor(fd.0)) {
+            Some(descriptor) => descriptor.failure.outcome(outcome),
+            None => outcome,
+        };
         let held = Held {
             op: OpId(token),
             key: operation.key,
@@ -120,42 +124,6 @@ impl SimEngine {
             outcome,
         };
         self.held.entry(operation.lane).or_default().push_back(held);
-    }
-
-    /// Promise 8: an error told to one operation is not turned into an end of stream for another.
-    fn remember_failure(&mut self, token: Token, outcome: Outcome) -> Outcome {
-        let operation = self.operations.get(token);
-        let fd = operation
-            .filter(|o| !matches!(o.kind, Kind::Accept))
-            .and_then(|o| o.fd);
-        let Some(fd) = fd else { return outcome };
-        match outcome {
-            Outcome::Failed { errno, buf } => {
-                self.connection_failed(fd, errno);
-                Outcome::Failed { errno, buf }
-            }
-            Outcome::Eof { buf } => match self.failure(fd) {
-                Some(errno) => Outcome::Failed { errno, buf },
-                None => Outcome::Eof { buf },
-            },
-            other => other,
-        }
-    }
-
-    /// Notes that somebody was told of the end of a connection. `EPIPE` says nothing about what
-    /// was received: it comes after a FIN, or after the own shutdown.
-    pub(super) fn connection_failed(&self, fd: Fd, errno: i32) {
-        let mut net = self.net.borrow_mut();
-        if let Some(Some(descriptor)) = net.descriptors.get_mut(fd.0 as usize) {
-            if errno != libc::EPIPE && !planted::active(Bug::ResetTakenForEnd) {
-                descriptor.failed.get_or_insert(errno);
-            }
-        }
-    }
-
-    pub(super) fn failure(&self, fd: Fd) -> Option<i32> {
-        let net = self.net.borrow();
-        net.descriptors.get(fd.0 as usize)?.as_ref()?.failed
     }
 
     /// Lets every operation that can complete do so.

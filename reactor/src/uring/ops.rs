@@ -536,15 +536,21 @@ impl UringEngine {
     /// was given with it.
     pub(super) fn end(&mut self, token: Token, outcome: impl FnOnce(Option<Buf>) -> Outcome) {
         let Some(op) = self.remove(token) else { return };
-        let buf = match op.kind {
-            Kind::RecvInto { buf, .. } | Kind::Send { buf, .. } => Some(buf),
-            _ => None,
+        let (fd, buf) = match op.kind {
+            Kind::RecvInto { fd, buf } | Kind::Send { fd, buf, .. } => (fd, Some(buf)),
+            Kind::Recv { fd, .. } | Kind::Connect { fd, .. } | Kind::Poll { fd, .. } => (fd, None),
+            Kind::Accept { listener } => (listener, None),
+            Kind::Buffer => (Fd(-1), None),
         };
+        let outcome = outcome(buf);
         let event = Event {
             key: op.key,
             op: OpId(token),
             more: false,
-            outcome: outcome(buf),
+            outcome: match self.entry_mut(fd) {
+                Some(socket) => socket.failure.outcome(outcome),
+                None => outcome,
+            },
         };
         self.done.push(event);
     }

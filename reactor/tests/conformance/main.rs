@@ -70,7 +70,7 @@ suite! {
         an_empty_pool_makes_a_receive_wait, an_empty_pool_makes_a_receive_of_many_wait,
         a_buffer_can_be_waited_for, receives_behind_what_a_buffer_holds,
         a_buffer_comes_back_at_end_of_stream, a_buffer_comes_back_on_reset_and_cancel,
-        a_fin_stays_behind_unread_bytes, bytes_before_a_reset_can_be_read,
+        a_reset_told_to_a_sender_is_no_end_for_the_reader, a_fin_stays_behind_unread_bytes, bytes_before_a_reset_can_be_read,
         a_reset_after_fin_does_not_disturb_the_reader;
     sending: sends_and_says_how_much, an_empty_buffer_is_sent_at_once,
         a_send_waits_for_the_peer_to_read, a_send_to_a_reset_peer_fails,

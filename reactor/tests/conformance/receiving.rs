@@ -256,9 +256,56 @@ pub fn bytes_before_a_reset_can_be_read(lab: impl Lab) {
     rig.next(hangup);
     assert_eq!(rig.reads(fd, 10), b"last words");
     assert_eq!(rig.read_fails(fd), libc::ECONNRESET);
-    // The error is told once.
-    rig.reads_eof(fd);
+    // The kernel tells an error once and says 0 after that; an engine stays with the error.
+    assert_eq!(rig.read_fails(fd), libc::ECONNRESET);
     rig.close(fd);
+    rig.finish();
+}
+
+/// Promise 8.
+pub fn a_reset_told_to_a_sender_is_no_end_for_the_reader(lab: impl Lab) {
+    let mut rig = Rig::new(lab);
+    let mut pipe = rig.engine.pipe().unwrap();
+    for way in 0..4 {
+        let (fd, peer) = rig.accepted();
+        let hangup = rig.submit(Op::Hangup { fd });
+        peer.reset();
+        rig.next(hangup);
+        let buf = rig.filled(b"x");
+        match rig.run(Op::Send {
+            fd,
+            buf,
+            more: false,
+        }) {
+            Outcome::Failed {
+                errno: libc::ECONNRESET,
+                ..
+            } => {}
+            other => panic!("{other:?}"),
+        }
+        let errno = match way {
+            0 => Some(rig.read_fails(fd)),
+            1 => rig.engine.discard(fd, 10).unwrap_err().raw_os_error(),
+            2 => rig
+                .engine
+                .splice_in(fd, &mut pipe, 10)
+                .unwrap_err()
+                .raw_os_error(),
+            _ => {
+                let buf = rig.filled(b"x");
+                match rig.run(Op::RecvInto { fd, buf }) {
+                    Outcome::Failed {
+                        errno,
+                        buf: Some(_),
+                    } => Some(errno),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        assert_eq!(errno, Some(libc::ECONNRESET), "way {way}");
+        rig.close(fd);
+    }
+    rig.engine.return_pipe(pipe);
     rig.finish();
 }
 

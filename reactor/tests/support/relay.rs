@@ -253,56 +253,50 @@ impl Flow {
         self.send(cx, key, buf)
     }
 
-    /// Fills the pipe, empties it, until one side would block.
+    /// Fills the pipe and empties it, until one side would block.
     fn splice<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: Key) -> Verdict {
-        loop {
-            let mut pipe = match self.pipe.take().map_or_else(|| cx.engine.pipe(), Ok) {
-                Ok(pipe) => pipe,
-                // Without a pipe, one round by copy.
+        let Ok(mut pipe) = self.pipe.take().map_or_else(|| cx.engine.pipe(), Ok) else {
+            // Without a pipe, one round by copy.
+            return self.submit(
+                cx,
+                key,
+                Op::Recv {
+                    fd: self.from,
+                    many: false,
+                },
+            );
+        };
+        while !self.eof {
+            match cx.engine.splice_in(self.from, &mut pipe, SPLICE_MAX) {
+                Ok(0) => self.eof = true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    return self.submit(
-                        cx,
-                        key,
-                        Op::Recv {
-                            fd: self.from,
-                            many: false,
-                        },
-                    )
-                }
-            };
-            let mut dry = false;
-            while !self.eof && !dry {
-                match cx.engine.splice_in(self.from, &mut pipe, SPLICE_MAX) {
-                    Ok(0) => self.eof = true,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => dry = true,
-                    Err(_) => {
-                        self.pipe = Some(pipe);
-                        return Verdict::Failed;
-                    }
+                    self.pipe = Some(pipe);
+                    return Verdict::Failed;
                 }
             }
-            while pipe.held() > 0 {
-                let held = pipe.held();
-                match cx.engine.splice_out(&mut pipe, self.to, held, false) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        self.pipe = Some(pipe);
+        }
+        while pipe.held() > 0 {
+            let held = pipe.held();
+            match cx.engine.splice_out(&mut pipe, self.to, held, false) {
+                Ok(_) => {}
+                Err(error) => {
+                    // A dirty pipe: goes on later, or is closed with the session.
+                    self.pipe = Some(pipe);
+                    if error.kind() == ErrorKind::WouldBlock {
                         return self.submit(cx, key, Op::Writable { fd: self.to });
                     }
-                    Err(_) => {
-                        self.pipe = Some(pipe);
-                        return Verdict::Failed;
-                    }
+                    return Verdict::Failed;
                 }
             }
-            cx.engine.return_pipe(pipe);
-            if self.eof {
-                return self.next(cx, key);
-            }
-            // The pipe may have been full, not the socket dry: a readable socket says so at once.
-            return self.submit(cx, key, Op::Readable { fd: self.from });
         }
+        cx.engine.return_pipe(pipe);
+        if self.eof {
+            return self.next(cx, key);
+        }
+        // The pipe may have been full, not the socket dry: a readable socket says so at once.
+        self.submit(cx, key, Op::Readable { fd: self.from })
     }
 
     fn event<E: Engine>(&mut self, cx: &mut Context<'_, E>, event: Event) -> Verdict {
