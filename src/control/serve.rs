@@ -87,7 +87,15 @@ fn serve(inputs: &Inputs, mut endpoints: Endpoints, loaded: Loaded) -> io::Resul
         Chosen::Epoll => EpollEngine::NAME,
     };
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
-    let shared = Shared::new(snapshot, settings.worker_pool_size, name, access_log);
+    let cores = toron_reactor::sys::process::cores();
+    let active = cores.min(settings.worker_pool_size);
+    let shared = Shared::new(
+        snapshot,
+        settings.worker_pool_size,
+        active,
+        name,
+        access_log,
+    );
     shared
         .started
         .store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);

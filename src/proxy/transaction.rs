@@ -427,7 +427,7 @@ impl Transaction {
             self.download
         );
         match input {
-            Input::Connected { reused } => self.connected(reused, &mut out),
+            Input::Connected { reused } => self.connected(now, reused, &mut out),
             Input::ConnectFailed(why) => self.connect_failed(now, why, &mut out),
             Input::HeadSent => self.head_sent(now, &mut out),
             Input::Received { bytes, last } => self.received(now, bytes, last),
@@ -534,8 +534,10 @@ impl Transaction {
 
     // ---- in the order of a request's life ----
 
-    fn connected(&mut self, reused: bool, out: &mut Orders) {
+    fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
         self.connect_at = None;
+        // Body bytes that came with the head may be more than the upstream takes at once.
+        self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
         self.reused = reused;
         self.upload = Upload::Head;
         out.push(Order::SendHead);
@@ -565,6 +567,7 @@ impl Transaction {
             return;
         }
         self.upload = Upload::Moving;
+        self.upstream_idle_at = None;
         if !self.continued {
             self.continue_at = Some(now + CONTINUE_AFTER);
         }
@@ -956,8 +959,11 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
         Input::HeadSent => {
             upload == U::Head && matches!(download, D::Waiting | D::Interim | D::Moving)
         }
+        Input::Passed => {
+            matches!(upload, U::Head | U::Moving)
+                && matches!(download, D::Waiting | D::Interim | D::Moving)
+        }
         Input::Received { .. }
-        | Input::Passed
         | Input::UploadWaits(_)
         | Input::UploadDone
         | Input::BadBody

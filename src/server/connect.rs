@@ -140,7 +140,11 @@ impl<E: Engine> Kit<'_, '_, E> {
             settings.idle_conn_timeout,
             exchange.download.keep_alive_timeout(),
         );
-        let most = settings.max_idle_per_target;
+        // The limit is the process's; a reactor that was woken for more connections than the usual
+        // ones can hold may go beyond it by a share.
+        let most = settings
+            .max_idle_per_target
+            .div_ceil(self.core.shared.active);
         if draining || !self.core.upstreams.park(token, now, keep, most) {
             return;
         }

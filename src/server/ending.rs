@@ -87,6 +87,8 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Sends a buffer to the client behind what is on its way already.
     pub(crate) fn send(&mut self, session: &mut Session, buf: Buf, tag: Tag) {
+        // A 100 or interim response that still waits for a buffer comes too late now.
+        session.unsent = None;
         if session.output.in_flight.is_some() {
             session.output.push(buf, tag);
             return;

@@ -149,7 +149,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         match tag {
             Tag::Continue => {}
             Tag::Interim => {
-                if self.step(session, Input::InterimSent) {
+                let download = session.exchange.as_ref().map(|x| x.transaction.download());
+                // The upstream may have failed meanwhile: then an answer follows.
+                if download == Some(transaction::Download::Interim)
+                    && self.step(session, Input::InterimSent)
+                {
                     self.response_next(session);
                 }
             }
@@ -169,6 +173,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Answering { .. } => match outcome {
                 Outcome::Received { buf, .. } => session.ahead = Some(buf),
                 Outcome::Eof { .. } => session.eof = true,
+                // The receive of a head that took too long.
+                Outcome::Cancelled { .. } => {}
                 _ => self.close(session, Close::Orderly),
             },
             Phase::Lingering { .. } => match outcome {
@@ -228,6 +234,10 @@ impl<E: Engine> Kit<'_, '_, E> {
             .is_some_and(|exchange| exchange.request.is_none())
             && !self.rebuild_request(session)
         {
+            if !session.awaits_buffer {
+                // What was kept does not fit for this target.
+                self.step(session, Input::UpstreamWriteFailed { untouched: false });
+            }
             return;
         }
         let Some(exchange) = session.exchange.as_mut() else {
@@ -310,7 +320,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 more: false,
             };
             self.cx.engine.submit(Lane::UpstreamSend.key(upstream), op);
-            if upload == transaction::Upload::Moving {
+            if matches!(
+                upload,
+                transaction::Upload::Head | transaction::Upload::Moving
+            ) {
                 self.step(session, Input::Passed);
             }
             return;
@@ -343,12 +356,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.step(session, Input::UpstreamWriteFailed { untouched });
             }
             transaction::Upload::Tunnel => {
-                self.step(
-                    session,
-                    Input::UpstreamGone {
-                        response_begun: true,
-                    },
-                );
+                // The upstream may have finished its own side before.
+                self.step(session, Input::ClientGone);
             }
             transaction::Upload::Held
             | transaction::Upload::Done

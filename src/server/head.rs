@@ -116,6 +116,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                 session.input = Some(buf);
                 self.advance_head(session);
             }
+            // It was cancelled for a request that has ended.
+            Outcome::Cancelled { buf: None } => self.receive(session),
             // EOF in the middle of a head is closed without a response (I4).
             _ => self.close(session, Close::Orderly),
         }
@@ -134,6 +136,10 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
             Scan::Incomplete if session.eof => self.close(session, Close::Orderly),
             Scan::Incomplete => {
+                if !session.scanner.started() {
+                    // Empty lines only (I5): still idle.
+                    session.phase = Phase::Idle;
+                }
                 input.compact();
                 let op = Op::RecvInto {
                     fd: session.fd,

@@ -19,6 +19,9 @@ pub struct Shared {
     pub access_log: Option<AccessLog>,
     /// `/health` says so, responses close their connections.
     pub draining: AtomicBool,
+    /// Reactors among which the connections are spread as a rule (one for each core): each keeps its
+    /// share of the idle upstream connections.
+    pub active: usize,
     /// Which engine runs, for `/internal/api/status`.
     pub engine: &'static str,
     /// When the process began to serve (`CLOCK_MONOTONIC`, nanoseconds).
@@ -31,6 +34,7 @@ impl Shared {
     pub fn new(
         snapshot: SharedSnapshot,
         reactors: usize,
+        active: usize,
         engine: &'static str,
         access_log: Option<AccessLog>,
     ) -> Arc<Self> {
@@ -39,6 +43,7 @@ impl Shared {
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
             draining: AtomicBool::new(false),
+            active: active.max(1),
             engine,
             started: AtomicU64::new(0),
         })

@@ -271,11 +271,11 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
 /// The next move is the server's own, at once: no deadline is needed for it.
 fn waits_on_server(t: &Transaction) -> bool {
     match (t.upload, t.download) {
-        // Sending a head of a few KiB into an empty socket; the upload is told to wait at once.
-        (Upload::Head | Upload::Moving, _) => true,
+        // The upload is told whom it waits for at once.
+        (Upload::Moving, _) => true,
         // The download is told whom it waits for at once.
         (_, Download::Moving | Download::Interim) => true,
-        (Upload::Held | Upload::Done | Upload::Stopped | Upload::Tunnel, _) => false,
+        (Upload::Held | Upload::Head | Upload::Done | Upload::Stopped | Upload::Tunnel, _) => false,
     }
 }
 
