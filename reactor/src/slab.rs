@@ -157,4 +157,29 @@ mod tests {
         assert_eq!(slab.get(b), Some(&"b"));
         assert_eq!(Token::from_u64(b.to_u64()), b);
     }
+
+    /// Random insertions and removals: every token finds its own entry or nothing.
+    #[test]
+    fn tokens_never_find_a_stranger() {
+        let mut random = crate::sim::Random::new(1);
+        let mut slab = Slab::new();
+        let mut made: Vec<(Token, u64, bool)> = Vec::new();
+        for n in 0..2_000_u64 {
+            if made.is_empty() || random.below(2) == 0 {
+                let token = slab.insert_with(|token| (token, n));
+                assert!(made.iter().all(|(other, ..)| *other != token));
+                made.push((token, n, true));
+            } else {
+                let pick = random.below(made.len() as u64) as usize;
+                let (token, value, there) = &mut made[pick];
+                assert_eq!(slab.remove(*token), there.then_some((*token, *value)));
+                *there = false;
+            }
+            assert_eq!(slab.len(), made.iter().filter(|(.., there)| *there).count());
+            for (token, value, there) in &made {
+                assert_eq!(slab.get(*token), there.then_some(&(*token, *value)));
+            }
+        }
+        assert_eq!(slab.tokens().len(), slab.len());
+    }
 }

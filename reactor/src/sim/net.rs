@@ -295,6 +295,9 @@ impl Net {
 
     /// The SYN has reached its goal, or not.
     fn answer_syn(&mut self, id: EndId, to: SocketAddr, attempt: u32) {
+        if attempt > SYN_RETRIES {
+            return self.fail_connect(id, libc::ETIMEDOUT);
+        }
         let route = self.route(to);
         let lost = self.random.chance(self.faults.syn_lost) || route == Route::Silent;
         let (full, owner) = match self.listeners.get(&to) {
@@ -302,10 +305,6 @@ impl Net {
             None => (false, Owner::Orphan),
         };
         if lost || (full && route != Route::Refused) {
-            if attempt >= SYN_RETRIES {
-                self.fail_connect(id, libc::ETIMEDOUT);
-                return;
-            }
             let at = self.now + Duration::from_secs(1 << attempt);
             self.end(id).state = State::Connecting {
                 to,
