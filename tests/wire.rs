@@ -32,6 +32,19 @@ const IN_FORCE: &[&str] = &[
     "HTTP/1.0",
     "header-limits",
     "path-normalisation/traversal",
+    "chunk-size",
+    "chunk-ext",
+    "chunk-trailer",
+    "trailers",
+    "expect-100",
+    "half-close",
+    "abort",
+    "early-response",
+    "body-limit",
+    "timeouts",
+    "slow-client",
+    "redirect-rewrite",
+    "cookie-rewrite",
 ];
 
 fn play_kinds_in_force(engine: Engine) {
