@@ -58,6 +58,10 @@
 //!
 //! A peer that wants to act at a certain time sets [`World::alarm`]. When nothing is left that
 //! could happen, a step returns at once and the clock stands still.
+//!
+//! Several engines of one world (several reactors) are stepped in turn with `until` now, so that
+//! none moves the clock past what another waits for; then [`World::advance`] takes it to the
+//! earliest of their [`SimEngine::next_event`] and deadlines.
 
 mod engine;
 mod faults;
