@@ -11,6 +11,7 @@ test: tools
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace
+	cargo test -p toron-reactor --features planted-bugs --test planted_bugs
 
 # Release, one test at a time: the figures are worth nothing otherwise.
 soak: tools
