@@ -30,9 +30,10 @@ use crate::server::{Message, Server};
 const BACKLOG: u32 = 4096;
 /// How long the start waits for names to resolve; after that requests get a 502 until they do.
 const FIRST_RESOLVE: Duration = Duration::from_secs(2);
-/// Buffers of 64 KiB that one reactor may have out; see `docs` of the reactor's pool. Each request
-/// in flight holds at most three, so this is for 680 of them on each reactor.
-const BUFFERS: usize = 2048;
+/// Buffers of 64 KiB that one reactor may have out. Idle connections and requests that wait for
+/// their response hold none; a head that is not whole yet, a client that does not take its response
+/// and a copied body hold one each.
+const BUFFERS: usize = 4096;
 
 /// Runs the server until it is told to end.
 #[must_use]

@@ -7,7 +7,7 @@ use toron_reactor::{Buf, Close, Engine, Op, Outcome, Time, Token};
 
 use super::body::Framing;
 use super::builtin::fixed_answer;
-use super::download::Download;
+use super::download::{release_request, Download};
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::upload::Upload;
@@ -32,8 +32,11 @@ pub struct Exchange {
     pub facts: RequestFacts,
     /// When the head had come.
     pub started: Time,
-    /// Length of the head in [`Session::input`].
+    /// Length of the head in [`Session::input`], or in `kept`.
     pub head_len: usize,
+    /// The request as it came, once it has been sent but may have to be sent again: requests that
+    /// wait for a response hold no buffer.
+    pub kept: Vec<u8>,
     /// The id sent to the upstream.
     pub request_id: [u8; 32],
     /// Index of the target tried last.
@@ -332,7 +335,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.upstream_busy = false;
         match upload {
             transaction::Upload::Head => {
-                self.step(session, Input::HeadSent);
+                if self.step(session, Input::HeadSent) {
+                    shelve_request(session);
+                }
             }
             transaction::Upload::Moving => {
                 if self.step(session, Input::Passed) {
@@ -462,6 +467,31 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.upload = Upload::default();
             exchange.download = Download::default();
             self.core.retired.push(exchange);
+        }
+    }
+}
+
+/// Requests up to this length are copied when they may have to be sent again; longer ones, which
+/// are few, stay in their buffer.
+const KEPT_MOST: usize = 4096;
+
+/// Gives the request's buffer back after it was sent.
+fn shelve_request(session: &mut Session) {
+    let Some(exchange) = session.exchange.as_mut() else {
+        return;
+    };
+    if !exchange.transaction.keeps_request() {
+        return release_request(session);
+    }
+    let Some(input) = session.input.as_mut() else {
+        return;
+    };
+    if session.request_len <= KEPT_MOST {
+        let request = input.get(..session.request_len).unwrap_or_default();
+        exchange.kept.extend_from_slice(request);
+        input.consume(std::mem::take(&mut session.request_len));
+        if input.is_empty() {
+            session.input = None;
         }
     }
 }

@@ -376,6 +376,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 facts,
                 started,
                 head_len: 0,
+                kept: Vec::new(),
                 request_id: [0; 32],
                 target: 0,
                 dials: 0,
@@ -398,6 +399,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.snapshot = Rc::clone(snapshot);
         exchange.facts = facts;
         exchange.started = started;
+        exchange.kept.clear();
         exchange.dials = 0;
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
@@ -421,12 +423,17 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(mut buf) = self.take_buffer(session) else {
             return false;
         };
-        let (Some(exchange), Some(input)) = (session.exchange.as_mut(), session.input.as_ref())
-        else {
+        let Some(exchange) = session.exchange.as_deref_mut() else {
             return false;
         };
         let snapshot = Rc::clone(&exchange.snapshot);
-        let head = input.get(..exchange.head_len).unwrap_or_default();
+        let kept = match session.input.as_deref() {
+            Some(input) if exchange.kept.is_empty() => {
+                input.get(..session.request_len).unwrap_or_default()
+            }
+            _ => exchange.kept.as_slice(),
+        };
+        let (head, body) = kept.split_at_checked(exchange.head_len).unwrap_or_default();
         let mut slots = field_slots::<MOST_FIELDS>();
         let limits = HeadLimits {
             max_fields: MOST_FIELDS,
@@ -456,11 +463,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         self.core.path_room = room;
         if fits {
-            buf.extend(
-                input
-                    .get(exchange.head_len..session.request_len)
-                    .unwrap_or_default(),
-            );
+            buf.extend(body);
             exchange.request = Some(buf);
         }
         fits
