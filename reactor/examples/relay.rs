@@ -8,9 +8,12 @@
 //!       [--chunk BYTES]
 //! ```
 //!
-//! Back-pressure: a direction holds at most two buffers (one being sent, one that arrived
-//! meanwhile) or one pipe, and reads nothing while they are full.
+//! Back-pressure: a direction reads only while fewer than [`QUEUE`] buffers (or one pipe) wait to
+//! be sent. Small messages are received by one operation that goes on, which spares an operation
+//! per message; as soon as more comes than can be sent at once, or a piece is large, it is
+//! cancelled, and pieces are asked for one by one until they are small again.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -19,11 +22,17 @@ use std::time::Duration;
 use toron_reactor::engine::Close;
 use toron_reactor::{
     bind, Buf, Chosen, Context, Engine, EngineKind, EpollEngine, Event, Fd, Incoming, Key, Op,
-    Outcome, Pipe, Pool, PoolConfig, Service, Shutdown, Slab, Token, UringEngine,
+    OpId, Outcome, Pipe, Pool, PoolConfig, Service, Shutdown, Slab, Token, UringEngine,
 };
 
 /// Rounds of splicing before others get their turn.
-const SPLICES_AT_ONCE: usize = 8;
+const SPLICES_AT_ONCE: usize = 16;
+
+/// Buffers that may wait while another is being sent.
+const QUEUE: usize = 2;
+
+/// A piece of this size is part of a bulk transfer.
+const BULK: usize = 16 * 1024;
 
 /// Below this capacity (the user's page quota for pipes is used up) copying is cheaper.
 const LEAST_PIPE: usize = 64 * 1024;
@@ -57,11 +66,15 @@ struct Direction {
     to: Fd,
     mode: Mode,
     /// A receive or a wait for one is in flight.
-    reading: bool,
+    reading: Option<OpId>,
+    /// It is being cancelled.
+    cancelling: bool,
+    /// The last piece was large.
+    bulk: bool,
     /// A send or a wait for one is in flight.
     writing: bool,
-    /// Arrived while another was being sent.
-    next: Option<Buf>,
+    /// Arrived and not being sent yet.
+    queue: VecDeque<Buf>,
     pipe: Option<Pipe>,
     ended: bool,
     /// The end has been passed on.
@@ -74,9 +87,11 @@ impl Direction {
             from,
             to,
             mode,
-            reading: false,
+            reading: None,
+            cancelling: false,
+            bulk: false,
             writing: false,
-            next: None,
+            queue: VecDeque::new(),
             pipe: None,
             ended: false,
             done: false,
@@ -142,7 +157,7 @@ impl Relay {
             }
             Mode::Splice => splice(cx.engine, direction, token, side, self.chunk),
         };
-        if direction.ended && !direction.writing && direction.next.is_none() && !direction.done {
+        if direction.ended && !direction.writing && direction.queue.is_empty() && !direction.done {
             let empty = direction.pipe.as_ref().is_none_or(|pipe| pipe.held() == 0);
             if empty {
                 direction.done = true;
@@ -160,7 +175,7 @@ impl Relay {
 /// Sends what arrived and receives on, as long as there is room for it.
 fn copy<E: Engine>(engine: &mut E, direction: &mut Direction, token: Token, side: usize) {
     if !direction.writing {
-        if let Some(buf) = direction.next.take() {
+        if let Some(buf) = direction.queue.pop_front() {
             direction.writing = true;
             engine.submit(
                 key(token, side, SEND),
@@ -172,15 +187,20 @@ fn copy<E: Engine>(engine: &mut E, direction: &mut Direction, token: Token, side
             );
         }
     }
-    if !direction.reading && !direction.ended && direction.next.is_none() {
-        direction.reading = true;
-        engine.submit(
-            key(token, side, RECEIVE),
-            Op::Recv {
+    match direction.reading {
+        None if !direction.ended && direction.queue.len() < QUEUE => {
+            let op = Op::Recv {
                 fd: direction.from,
-                many: false,
-            },
-        );
+                many: !direction.bulk,
+            };
+            direction.reading = Some(engine.submit(key(token, side, RECEIVE), op));
+            direction.cancelling = false;
+        }
+        Some(op) if direction.queue.len() >= QUEUE && !direction.cancelling => {
+            direction.cancelling = true;
+            engine.cancel(op);
+        }
+        _ => {}
     }
 }
 
@@ -192,7 +212,7 @@ fn splice<E: Engine>(
     side: usize,
     chunk: usize,
 ) -> io::Result<()> {
-    if direction.reading || direction.writing || direction.done {
+    if direction.reading.is_some() || direction.writing || direction.done {
         return Ok(());
     }
     let mut pipe = match direction.pipe.take() {
@@ -242,16 +262,18 @@ fn splice<E: Engine>(
             }
         }
     }
-    if pipe.held() == 0 {
-        engine.return_pipe(pipe);
-    } else {
+    if pipe.held() > 0 {
         direction.pipe = Some(pipe);
+        direction.writing = true;
+        engine.submit(
+            key(token, side, WRITABLE),
+            Op::Writable { fd: direction.to },
+        );
+        return Ok(());
     }
-    direction.reading = true;
-    engine.submit(
-        key(token, side, READABLE),
-        Op::Readable { fd: direction.from },
-    );
+    engine.return_pipe(pipe);
+    let op = Op::Readable { fd: direction.from };
+    direction.reading = Some(engine.submit(key(token, side, READABLE), op));
     Ok(())
 }
 
@@ -296,13 +318,22 @@ impl<E: Engine> Service<E> for Relay {
                 self.advance(cx, token, 0);
                 return self.advance(cx, token, 1);
             }
-            Outcome::Received { buf, .. } => {
-                direction.reading = false;
-                direction.next = Some(buf);
+            Outcome::Received { buf, n } => {
+                direction.queue.push_back(buf);
+                direction.bulk = n >= BULK;
+                if !event.more {
+                    direction.reading = None;
+                } else if direction.bulk && !direction.cancelling {
+                    direction.cancelling = true;
+                    cx.engine.cancel(event.op);
+                }
             }
             Outcome::Eof { .. } => {
-                direction.reading = false;
+                direction.reading = None;
                 direction.ended = true;
+            }
+            Outcome::Cancelled { .. } if direction.reading == Some(event.op) => {
+                direction.reading = None;
             }
             Outcome::Sent { buf, .. } if buf.is_empty() => direction.writing = false,
             Outcome::Sent { buf, .. } => {
@@ -315,7 +346,7 @@ impl<E: Engine> Service<E> for Relay {
                 return;
             }
             Outcome::Ready if event.key.lane >> 1 == WRITABLE => direction.writing = false,
-            Outcome::Ready => direction.reading = false,
+            Outcome::Ready => direction.reading = None,
             Outcome::Failed { .. } | Outcome::Cancelled { .. } => {
                 return self.finish(cx, token, Close::Reset);
             }

@@ -135,6 +135,8 @@ pub struct EpollEngine {
     /// Closed by the caller, to be closed once the events of their operations are out.
     closing: Vec<(Fd, Close)>,
     since_poll: usize,
+    /// Counts operations that never waited.
+    at_once: u32,
     pool: BufferPool,
     pipes: PipePool,
     spare: Spare,
@@ -167,6 +169,7 @@ impl NativeEngine for EpollEngine {
             eager: VecDeque::new(),
             closing: Vec::new(),
             since_poll: 0,
+            at_once: 0,
             pool: BufferPool::new(config.buffers),
             pipes: PipePool::default(),
             spare: Spare::new(),
@@ -374,7 +377,7 @@ impl Engine for EpollEngine {
             self.pool.trim();
         }
         self.since_poll += self.done.len();
-        events.append(&mut self.done);
+        hand_out(&mut self.done, events);
         for (fd, how) in std::mem::take(&mut self.closing) {
             self.close_now(fd, how);
         }
@@ -509,6 +512,15 @@ impl Drop for EpollEngine {
                 sys::close(Fd(i32::try_from(index).unwrap_or(-1)));
             }
         }
+    }
+}
+
+/// Moves the completions to the caller, without copying them if its list is empty.
+pub(crate) fn hand_out(done: &mut Vec<Event>, events: &mut Vec<Event>) {
+    if events.is_empty() {
+        std::mem::swap(done, events);
+    } else {
+        events.append(done);
     }
 }
 

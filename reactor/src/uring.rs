@@ -370,7 +370,7 @@ impl Engine for UringEngine {
             self.trimmed = self.now;
             self.pool.trim();
         }
-        events.append(&mut self.done);
+        crate::epoll::hand_out(&mut self.done, events);
         while let Some(fd) = self.closing.pop() {
             let how = self.slot(fd).closing.unwrap_or(Close::Orderly);
             self.close_now(fd, how);

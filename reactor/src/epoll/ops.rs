@@ -20,9 +20,16 @@ impl EpollEngine {
     pub(super) fn start(&mut self, key: Key, op: Op) -> OpId {
         let kind = match op {
             Op::Accept { listener } => Kind::Accept { listener },
+            Op::Recv { fd, many: false } => match self.receive_at_once(key, fd) {
+                Some(op) => return op,
+                None => Kind::Recv { fd, many: false },
+            },
+            Op::Send { fd, buf, more } => match self.send_at_once(key, fd, buf, more) {
+                Ok(op) => return op,
+                Err(buf) => Kind::Send { fd, buf, more },
+            },
             Op::Recv { fd, many } => Kind::Recv { fd, many },
             Op::RecvInto { fd, buf } => Kind::RecvInto { fd, buf },
-            Op::Send { fd, buf, more } => Kind::Send { fd, buf, more },
             Op::Readable { fd } => Kind::Poll {
                 fd,
                 what: Poll::Readable,
@@ -55,6 +62,67 @@ impl EpollEngine {
             Some(Kind::Connect { .. }) | None => {}
         }
         OpId(token)
+    }
+
+    /// Names an operation that never waited and so has no entry. No entry's token looks like it,
+    /// so cancelling it is harmless.
+    fn name_at_once(&mut self) -> OpId {
+        self.at_once = self.at_once.wrapping_add(1);
+        OpId(Token {
+            index: u32::MAX,
+            generation: self.at_once,
+        })
+    }
+
+    /// A receive from a socket that is thought readable, with the outcome most such have.
+    fn receive_at_once(&mut self, key: Key, fd: Fd) -> Option<OpId> {
+        let socket = self.entry(fd)?;
+        if !socket.readable || !socket.open || socket.closing || socket.reader.is_some() {
+            return None;
+        }
+        let mut buf = self.pool.take()?;
+        let room = buf.room();
+        let result = sys::socket::recv(fd, &mut buf);
+        self.note_read(fd, room, &result);
+        let n = result.ok().filter(|n| *n > 0)?;
+        let op = self.name_at_once();
+        self.done.push(Event {
+            key,
+            op,
+            more: false,
+            outcome: Outcome::Received { buf, n },
+        });
+        Some(op)
+    }
+
+    /// A send on a socket that is thought writable. Gives the buffer back if it must wait.
+    fn send_at_once(&mut self, key: Key, fd: Fd, mut buf: Buf, more: bool) -> Result<OpId, Buf> {
+        let Some(socket) = self.entry(fd) else {
+            return Err(buf);
+        };
+        if !socket.writable || !socket.open || socket.closing || buf.is_empty() {
+            return Err(buf);
+        }
+        self.system_calls += 1;
+        let outcome = match sys::socket::send(fd, &buf, more) {
+            Ok(n) => {
+                buf.consume(n);
+                Outcome::Sent { buf, n }
+            }
+            Err(error) if would_block(&error) => {
+                self.clear_writable(fd);
+                return Err(buf);
+            }
+            Err(error) => failed(&error, Some(buf)),
+        };
+        let op = self.name_at_once();
+        self.done.push(Event {
+            key,
+            op,
+            more: false,
+            outcome,
+        });
+        Ok(op)
     }
 
     fn start_accept(&mut self, token: Token, listener: Fd) {
