@@ -84,15 +84,35 @@ impl EpollEngine {
         let room = buf.room();
         let result = sys::socket::recv(fd, &mut buf);
         self.note_read(fd, room, &result);
-        let n = result.ok().filter(|n| *n > 0)?;
+        let outcome = match result {
+            Ok(0) => Outcome::Eof { buf: None },
+            Ok(n) => Outcome::Received { buf, n },
+            Err(error) if would_block(&error) => return None,
+            // The kernel tells an error once.
+            Err(error) => failed(&error, None),
+        };
+        Some(self.ended_at_once(key, fd, outcome))
+    }
+
+    /// Reports an operation that never waited.
+    fn ended_at_once(&mut self, key: Key, fd: Fd, outcome: Outcome) -> OpId {
         let op = self.name_at_once();
+        let outcome = self.outcome(fd, outcome);
         self.done.push(Event {
             key,
             op,
             more: false,
-            outcome: Outcome::Received { buf, n },
+            outcome,
         });
-        Some(op)
+        op
+    }
+
+    /// The outcome as it is to be reported (promise 8).
+    fn outcome(&mut self, fd: Fd, outcome: Outcome) -> Outcome {
+        match self.entry_mut(fd) {
+            Some(socket) => socket.failure.outcome(outcome),
+            None => outcome,
+        }
     }
 
     /// A send on a socket that is thought writable. Gives the buffer back if it must wait.
@@ -115,14 +135,7 @@ impl EpollEngine {
             }
             Err(error) => failed(&error, Some(buf)),
         };
-        let op = self.name_at_once();
-        self.done.push(Event {
-            key,
-            op,
-            more: false,
-            outcome,
-        });
-        Ok(op)
+        Ok(self.ended_at_once(key, fd, outcome))
     }
 
     fn start_accept(&mut self, token: Token, listener: Fd) {
@@ -501,10 +514,7 @@ impl EpollEngine {
             Kind::Buffer => (Fd(-1), None),
         };
         let outcome = outcome(buf);
-        let outcome = match self.entry_mut(fd) {
-            Some(socket) => socket.failure.outcome(outcome),
-            None => outcome,
-        };
+        let outcome = self.outcome(fd, outcome);
         self.done.push(Event {
             key,
             op: OpId(token),
