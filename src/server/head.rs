@@ -16,6 +16,7 @@ use super::upload::Upload;
 use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::forward::sane_request_id;
+use crate::http::method::Method;
 use crate::http::path::{normalise, strip_prefix};
 use crate::http::request::{self, UpgradeAsked};
 use crate::http::{
@@ -75,14 +76,14 @@ impl Arrival<'_, '_, '_> {
             whole: self.whole,
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
-            head_only: self.request.facts.method == request::Method::Head,
+            head_only: self.request.facts.method == Method::Head,
         })
     }
 
     fn rendering<'r>(&self, draining: bool, allow: &'r str) -> Rendering<'r> {
         Rendering {
             client: self.request.facts.version,
-            head_only: self.request.facts.method == request::Method::Head,
+            head_only: self.request.facts.method == Method::Head,
             keep_alive: self.request.facts.keep_alive && self.whole.is_some() && !draining,
             allow,
         }
