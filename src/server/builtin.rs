@@ -12,7 +12,8 @@ use super::session::Session;
 use super::Kit;
 use crate::http::answer::{Answer, FixedAnswer, Rendering};
 use crate::http::{Method, RequestHead};
-use crate::policy::settings::{FixedResponse, Snapshot};
+use crate::policy::settings::FixedResponse;
+use crate::policy::snapshot::Snapshot;
 
 /// What a built-in endpoint answers.
 pub(crate) enum Builtin {

@@ -24,7 +24,8 @@ use crate::http::{
     RequestFacts, RequestHead, Scan, Target, UpstreamFraming, Version,
 };
 use crate::policy::router::Lookup;
-use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Snapshot, Upstream};
+use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Upstream};
+use crate::policy::snapshot::Snapshot;
 use crate::proxy::transaction::{ClientEnd, Facts, Limits, Transaction};
 
 /// Most fields of a head that a configuration may allow.

@@ -40,7 +40,8 @@ use toron_reactor::{
 };
 
 use crate::policy::balance::RoundRobin;
-use crate::policy::settings::{RouteKind, Snapshot};
+use crate::policy::settings::RouteKind;
+use crate::policy::snapshot::Snapshot;
 use exchange::Exchange;
 use lane::Lane;
 use session::{Phase, Session};

@@ -28,7 +28,8 @@ use std::sync::Arc;
 
 use crate::control::resolve::Endpoints;
 use crate::policy::router::{self, Clash, Table, MAX_METHODS};
-use crate::policy::settings::{Place, Route, RouteKind, SetBy, Settings, Snapshot};
+use crate::policy::settings::{Place, Route, RouteKind, SetBy, Settings};
+use crate::policy::snapshot::Snapshot;
 
 use finding::{Finding, Findings, Mark};
 use routes::{show_key, ReadRoute};
