@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use toron_reactor::Engine;
 
-use super::exchange::Exchange;
 use super::session::Session;
+use super::state::Exchange;
 use super::Kit;
 use crate::http::answer::{Answer, FixedAnswer, Rendering};
 use crate::http::{Method, RequestHead};

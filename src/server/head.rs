@@ -8,11 +8,9 @@ use toron_reactor::{Buf, Close, Engine, Op, Outcome};
 
 use super::body::{Chunked, Source};
 use super::builtin::{describe, fixed_answer, ip_text, write_json, Builtin};
-use super::download::Download;
-use super::exchange::Exchange;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
-use super::upload::Upload;
+use super::state::{Download, Exchange, Upload};
 use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::forward::sane_request_id;
