@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 
 use toron_reactor::Engine;
 
-use super::exchange::Exchange;
 use super::session::Session;
+use super::state::Exchange;
 use super::Kit;
 use crate::http::answer::{Answer, FixedAnswer, Rendering};
 use crate::http::{Method, RequestHead};
-use crate::policy::settings::{FixedResponse, Snapshot};
+use crate::policy::settings::FixedResponse;
+use crate::policy::snapshot::Snapshot;
 
 /// What a built-in endpoint answers.
 pub(crate) enum Builtin {

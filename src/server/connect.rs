@@ -7,6 +7,7 @@ use toron_reactor::{Close, Engine, Op, Outcome, Token};
 
 use super::lane::Lane;
 use super::session::Session;
+use super::state::Exchange;
 use super::Kit;
 use crate::policy::settings::{RouteKind, Upstream};
 use crate::proxy::transaction::{ConnectFailure, Input};
@@ -172,7 +173,7 @@ fn keep_for(configured: Duration, announced: Option<u64>) -> Duration {
 }
 
 /// Another target if there is one, else another address of the same.
-fn next_target(exchange: &mut super::exchange::Exchange, upstream: &Upstream) {
+fn next_target(exchange: &mut Exchange, upstream: &Upstream) {
     if upstream.targets.len() > 1 {
         exchange.target = (exchange.target + 1) % upstream.targets.len();
         exchange.dials = 0;

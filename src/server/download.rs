@@ -2,12 +2,13 @@
 
 use std::io::ErrorKind;
 
-use toron_reactor::{Buf, Engine, Op, Outcome, Pipe};
+use toron_reactor::{Buf, Engine, Op, Outcome};
 
 use super::body::{self, Chunked, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Session, Tag};
-use super::upload::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::state::{Download, Exchange};
 use super::Kit;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
@@ -19,46 +20,6 @@ use crate::proxy::transaction::{self, Input, Order, ResponseFacts, Side};
 
 /// Most fields of a response head.
 const MOST_FIELDS: usize = 256;
-
-/// The direction to the client.
-#[derive(Debug, Default)]
-pub struct Download {
-    source: Source,
-    framing: Framing,
-    /// Framed and ready to be sent.
-    staged: Option<Buf>,
-    pipe: Option<Pipe>,
-    copies: bool,
-    /// The whole body has come.
-    complete: bool,
-    /// Bytes came behind the response.
-    surplus: bool,
-    /// The end of the body is still to be framed, for which there was no buffer.
-    owes_last_chunk: bool,
-    keep_alive_timeout: Option<u64>,
-}
-
-impl Download {
-    /// How the body is framed for the client.
-    #[must_use]
-    pub fn framing(&self) -> Framing {
-        self.framing
-    }
-
-    /// What the upstream announced in `Keep-Alive`, in seconds.
-    #[must_use]
-    pub fn keep_alive_timeout(&self) -> Option<u64> {
-        self.keep_alive_timeout
-    }
-
-    /// Gives everything back that is held.
-    pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
-        self.staged = None;
-        if let Some(pipe) = self.pipe.take() {
-            engine.return_pipe(pipe);
-        }
-    }
-}
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Something came from the upstream.
@@ -511,7 +472,7 @@ fn close_portion(download: &Download, portion: Portion, buf: &mut Buf) -> bool {
 }
 
 fn write_head(
-    exchange: &super::exchange::Exchange,
+    exchange: &Exchange,
     head: &ResponseHead<'_, '_>,
     keep_alive: bool,
     out: &mut Vec<u8>,

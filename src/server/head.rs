@@ -8,14 +8,13 @@ use toron_reactor::{Buf, Close, Engine, Op, Outcome};
 
 use super::body::{Chunked, Source};
 use super::builtin::{describe, fixed_answer, ip_text, write_json, Builtin};
-use super::download::Download;
-use super::exchange::Exchange;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
-use super::upload::Upload;
+use super::state::{Download, Exchange, Upload};
 use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::forward::sane_request_id;
+use crate::http::method::Method;
 use crate::http::path::{normalise, strip_prefix};
 use crate::http::request::{self, UpgradeAsked};
 use crate::http::{
@@ -23,7 +22,8 @@ use crate::http::{
     RequestFacts, RequestHead, Scan, Target, UpstreamFraming, Version,
 };
 use crate::policy::router::Lookup;
-use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Snapshot, Upstream};
+use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Upstream};
+use crate::policy::snapshot::Snapshot;
 use crate::proxy::transaction::{ClientEnd, Facts, Limits, Transaction};
 
 /// Most fields of a head that a configuration may allow.
@@ -75,14 +75,14 @@ impl Arrival<'_, '_, '_> {
             whole: self.whole,
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
-            head_only: self.request.facts.method == request::Method::Head,
+            head_only: self.request.facts.method == Method::Head,
         })
     }
 
     fn rendering<'r>(&self, draining: bool, allow: &'r str) -> Rendering<'r> {
         Rendering {
             client: self.request.facts.version,
-            head_only: self.request.facts.method == request::Method::Head,
+            head_only: self.request.facts.method == Method::Head,
             keep_alive: self.request.facts.keep_alive && self.whole.is_some() && !draining,
             allow,
         }

@@ -10,6 +10,8 @@
 //!                                └ body.rs      chunks in place
 //! ```
 //!
+//! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
+//!
 //! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
 //! the reactor and of everything but the session at hand.
 
@@ -24,6 +26,8 @@ mod head;
 mod lane;
 mod session;
 pub mod shared;
+mod splice;
+mod state;
 mod tunnel;
 mod upload;
 mod upstream;
@@ -40,11 +44,12 @@ use toron_reactor::{
 };
 
 use crate::policy::balance::RoundRobin;
-use crate::policy::settings::{RouteKind, Snapshot};
-use exchange::Exchange;
+use crate::policy::settings::RouteKind;
+use crate::policy::snapshot::Snapshot;
 use lane::Lane;
 use session::{Phase, Session};
 use shared::{Counts, Shared};
+use state::Exchange;
 use upstream::Connections;
 
 /// Messages to a server from other threads.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
-use super::exchange::Exchange;
+use super::state::Exchange;
 use crate::http::HeadScanner;
 use crate::proxy::transaction::ClientEnd;
 

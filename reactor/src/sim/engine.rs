@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::in_flight::{Held, Kind, Lane, Operation};
 use super::net::{Description, Net};
-use super::operations::{Held, Kind, Lane, Operation};
 use super::pipes::{SimPipe, PAGE};
 use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
 use crate::buffer::{BufferPool, CAPACITY};
