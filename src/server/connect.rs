@@ -36,9 +36,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         let endpoint = &target.endpoint;
-        let idempotent = exchange.facts.method.is_idempotent();
         if !fresh {
-            if let Some(token) = self.take_idle(endpoint.id, session.token, idempotent) {
+            if let Some(token) = self.take_idle(endpoint.id, session.token) {
                 exchange.upstream = Some(token);
                 self.step(session, Input::Connected { reused: true });
                 return;
@@ -56,13 +55,16 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.dial(session, endpoint.id, address);
     }
 
-    /// An idle connection that is still good. For a request that could not be repeated the socket
-    /// itself is asked; for others a stale connection costs no more than the retry.
-    fn take_idle(&mut self, endpoint: u32, owner: Token, idempotent: bool) -> Option<Token> {
+    /// An idle connection that is still good (I28). The receive that waits on it may have ended in
+    /// this very turn; else the socket itself is asked.
+    fn take_idle(&mut self, endpoint: u32, owner: Token) -> Option<Token> {
         let now = self.now();
         while let Some(token) = self.core.upstreams.take_idle(endpoint, owner, now) {
             let connection = self.core.upstreams.get(token)?;
-            if idempotent || self.cx.engine.is_idle(connection.fd) {
+            let waits = connection
+                .recv
+                .is_some_and(|op| self.cx.engine.is_pending(op));
+            if waits && self.cx.engine.is_idle(connection.fd) {
                 return Some(token);
             }
             if let Some(connection) = self.core.upstreams.remove(token) {

@@ -471,13 +471,17 @@ impl Engine for SimEngine {
     fn is_idle(&mut self, fd: Fd) -> bool {
         let end = self.socket_end(fd, "is_idle");
         assert!(
-            !self.in_flight(fd, |kind| !kind.polls()),
+            !self.in_flight(fd, |kind| !kind.polls() && !kind.reads()),
             "is_idle: {} is in use",
             fd.0
         );
         let mut net = self.net.borrow_mut();
         let end = net.end(end);
         end.state == State::Open && !end.readable()
+    }
+
+    fn is_pending(&self, op: OpId) -> bool {
+        self.operations.contains(op.0)
     }
 
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
