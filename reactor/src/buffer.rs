@@ -382,7 +382,7 @@ impl Buf {
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
         (
             unsafe { self.data.as_ptr().add(self.end as usize) },
-            self.room(),
+            self.receivable(),
         )
     }
 

@@ -300,7 +300,7 @@ impl EpollEngine {
         let Some(mut buf) = self.pool.take() else {
             return self.starve(token, fd);
         };
-        let room = buf.room();
+        let room = buf.receivable();
         let result = sys::socket::recv(fd, &mut buf);
         self.note_read(fd, room, &result);
         match result {
@@ -316,7 +316,7 @@ impl EpollEngine {
             let Some(mut buf) = self.pool.take() else {
                 return self.starve(token, fd);
             };
-            let room = buf.room();
+            let room = buf.receivable();
             let result = sys::socket::recv(fd, &mut buf);
             self.note_read(fd, room, &result);
             match result {
@@ -355,7 +355,7 @@ impl EpollEngine {
         let Kind::RecvInto { buf, .. } = &mut op.kind else {
             return;
         };
-        let room = buf.room();
+        let room = buf.receivable();
         if room == 0 {
             return self.end(token, |buf| Outcome::Failed {
                 errno: libc::EINVAL,

@@ -185,7 +185,7 @@ impl SimEngine {
             }
             Op::RecvInto { buf, .. } => {
                 self.no_read_in_flight(fd, "receive");
-                assert!(buf.room() > 0, "receive into a buffer without room");
+                assert!(buf.receivable() > 0, "receive into a buffer without room");
                 Lane::Read(fd.0)
             }
             Op::Send { .. } | Op::Connect { .. } => {

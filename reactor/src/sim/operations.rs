@@ -264,7 +264,7 @@ fn ready(condition: bool) -> Option<Outcome> {
 }
 
 fn recv_into(net: &mut Net, end: EndId, buf: &mut Option<Buf>) -> Option<Outcome> {
-    let room = buf.as_ref().map_or(0, Buf::room);
+    let room = buf.as_ref().map_or(0, Buf::receivable);
     let read = net.receive(end, room, |bytes| {
         if let Some(buf) = buf.as_mut() {
             buf.extend(bytes);
