@@ -45,6 +45,8 @@ pub struct Transaction {
     reused: bool,
     /// A stale connection was replaced once; the fresh one gets no second such chance.
     resent: bool,
+    /// The whole body came with the head, so that it is kept.
+    came_whole: bool,
     /// Every byte of the request has come from the client.
     source_done: bool,
     /// A 100 has been sent, or none is wanted.
@@ -80,6 +82,7 @@ impl Transaction {
             retries_left: limits.retries,
             reused: false,
             resent: false,
+            came_whole: facts.outstanding == 0,
             source_done: facts.outstanding == 0,
             continued: !facts.expects_continue || facts.outstanding == 0,
             client_eof: false,
@@ -383,6 +386,8 @@ impl Transaction {
                 self.answer_without_close(now, verdict, out);
             }
             Download::Moving | Download::Tunnel => self.sever(out),
+            // The other half of a tunnel, when the upstream takes no more.
+            Download::Done if self.upload == Upload::Tunnel => self.sever(out),
             Download::Answering | Download::Done => {}
         }
     }
@@ -404,7 +409,9 @@ impl Transaction {
     fn is_replayable(&self) -> bool {
         self.facts.idempotent
             && match self.upload {
-                Upload::Held | Upload::Head | Upload::Done => self.facts.outstanding == 0,
+                // Whatever of the body came later has not been read yet, or is gone.
+                Upload::Held | Upload::Head => true,
+                Upload::Done => self.came_whole,
                 Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
             }
     }
@@ -413,7 +420,7 @@ impl Transaction {
         (self.reused && !self.resent) || self.retries_left > 0
     }
 
-    fn interim_head(&mut self, _now: Time, is_continue: bool, out: &mut Orders) {
+    fn interim_head(&mut self, now: Time, is_continue: bool, out: &mut Orders) {
         let wanted = if is_continue {
             !std::mem::replace(&mut self.continued, true)
         } else {
@@ -421,6 +428,10 @@ impl Transaction {
         };
         if is_continue {
             self.continue_at = None;
+        }
+        // The body is invited: from now on the client has to send it (I19).
+        if wanted && is_continue && self.upload == Upload::Moving {
+            self.read_window.run(now);
         }
         if wanted && self.facts.takes_interim {
             self.download = Download::Interim;
@@ -437,7 +448,9 @@ impl Transaction {
     }
 
     fn final_head(&mut self, now: Time, response: ResponseFacts, out: &mut Orders) {
-        if response.switches && (!self.facts.upgrade || self.upload != Upload::Done) {
+        // That the head was sent may be told after what it brought.
+        let is_sent = self.source_done && matches!(self.upload, Upload::Head | Upload::Done);
+        if response.switches && !(self.facts.upgrade && is_sent) {
             return self.answer(now, Verdict::InvalidResponse, out);
         }
         self.response = Some(response);

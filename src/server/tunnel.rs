@@ -28,10 +28,21 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         self.send(session, buf, Tag::Tunnel);
         release_request(session);
+        if self.is_upstream_busy(session) {
+            // The request's own send has not been reported; the upload begins then.
+            return;
+        }
         match self.leftover(session) {
             Some(buf) => self.tunnel_from_client(session, buf),
             None => self.tunnel_sent_to_upstream(session),
         }
+    }
+
+    fn is_upstream_busy(&self, session: &Session) -> bool {
+        session
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.upstream_busy)
     }
 
     /// What the client sent behind its request: it was for the tunnel.
@@ -54,6 +65,10 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Bytes for the upstream.
     pub(crate) fn tunnel_from_client(&mut self, session: &mut Session, buf: Buf) {
+        if self.is_upstream_busy(session) {
+            session.ahead = Some(buf);
+            return;
+        }
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
