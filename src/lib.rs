@@ -7,4 +7,13 @@
 //!                                                                        one snapshot, swapped whole
 //!                                                                        control/{config, …}
 //! ```
-//!
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod control;
+pub mod http;
+pub mod origin;
+pub mod policy;
+pub mod proxy;
+pub mod server;

@@ -1,3 +1,56 @@
-//! The command line.
+//! The command line, and nothing else.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod cli;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use cli::Command;
+use toron::args::ServeArgs;
+use toron::control::check::check;
+use toron::control::config::Inputs;
+use toron::origin::UpstreamArgs;
+
+/// Exit status for a command line that makes no sense.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    match cli::parse(std::env::args_os().skip(1)) {
+        Ok(Command::Serve(args)) => serve(&args),
+        Ok(Command::Check(args)) => run_check(args),
+        Ok(Command::Upstream(args)) => upstream(&args),
+        Ok(Command::Help) => print(cli::HELP),
+        Ok(Command::Version) => print(&format!("{}\n", cli::version())),
+        Err(error) => {
+            eprintln!("toron: {error}\nTry toron --help.");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// Writes to standard output. A reader that has gone (`toron check | head`) is no failure.
+fn print(text: &str) -> ExitCode {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn run_check(args: ServeArgs) -> ExitCode {
+    let outcome = check(&Inputs::from_environment(args.config, args.routes));
+    print(&outcome.output);
+    eprint!("{}", outcome.errors);
+    if outcome.good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn serve(args: &ServeArgs) -> ExitCode {
+    toron::control::serve::run(args)
+}
+
+fn upstream(args: &UpstreamArgs) -> ExitCode {
+    toron::origin::run(args)
+}

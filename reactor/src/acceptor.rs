@@ -182,6 +182,11 @@ impl Acceptor {
         }
     }
 
+    /// Accepts have been cancelled and not all have ended.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state == State::Stopping
+    }
+
     /// Whether the next turn must not wait.
     pub(crate) fn is_hurried(&self) -> bool {
         matches!(self.state, State::Draining { .. })

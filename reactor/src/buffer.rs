@@ -1,7 +1,7 @@
 //! Pooled 64 KiB buffers.
 //!
 //! ```text
-//!   0        HEADROOM          start            end                 HEADROOM + CAPACITY
+//!   0        HEADROOM          start            end                 HEADROOM + CAPACITY (76 KiB)
 //!   | headroom |  consumed       |  filled        |  room                |
 //! ```
 //!
@@ -18,8 +18,12 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Payload bytes a buffer can receive.
-pub const CAPACITY: usize = 64 * 1024;
+use crate::planted::{self, Bug};
+
+/// Most bytes that one receive brings.
+pub const RECEIVE: usize = 64 * 1024;
+/// Payload bytes a buffer can hold: one receive, and what framing or a head may add to it.
+pub const CAPACITY: usize = RECEIVE + 8 * 1024;
 /// Bytes in front of the payload that only [`Buf::replace_front`] uses.
 pub const HEADROOM: usize = 4 * 1024;
 
@@ -204,6 +208,9 @@ impl Inner {
     fn put(&self, id: u32) {
         self.in_use.set(self.in_use.get() - 1);
         self.shelve(id);
+        if planted::active(Bug::BufferReleasedTwice) {
+            self.shelve(id);
+        }
     }
 }
 
@@ -238,7 +245,7 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// Where the kernel may write [`CAPACITY`] bytes.
+    /// Where the kernel may write [`RECEIVE`] bytes.
     pub(crate) fn payload(&self) -> *mut u8 {
         // SAFETY: HEADROOM lies inside the allocation.
         unsafe { self.data.as_ptr().add(HEADROOM) }
@@ -363,7 +370,14 @@ impl Buf {
         self.end = HEADROOM as u32 + n;
     }
 
-    /// Where an engine writes received bytes: address and length of the room.
+    /// Bytes that may still be received: the filled part stays within [`RECEIVE`], so that there
+    /// is always room for the framing that is added to what was received.
+    #[must_use]
+    pub fn receivable(&self) -> usize {
+        (HEADROOM + RECEIVE).saturating_sub(self.end as usize)
+    }
+
+    /// Where an engine writes received bytes: address and length ([`Buf::receivable`]).
     pub(crate) fn room_ptr(&mut self) -> (*mut u8, usize) {
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
         (

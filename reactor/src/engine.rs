@@ -17,6 +17,10 @@
 //! 6. Events of one descriptor and one direction come in the order in which things happened.
 //!    Nothing is promised between directions or descriptors.
 //! 7. At most one receive and one send are in flight on a descriptor (polls aside).
+//! 8. **A broken connection never looks like a finished one.** The kernel tells an error once: when
+//!    a send has taken the `ECONNRESET`, a receive on the same socket returns 0 as after a FIN. An
+//!    engine remembers errors it has reported (but `EPIPE`, which comes after a FIN or the own
+//!    shutdown) and reports them again instead of [`Outcome::Eof`] or `Ok(0)`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -209,7 +213,11 @@ pub struct SocketOptions {
 impl Default for SocketOptions {
     /// 60 s, 15 s, 4: a peer that vanished is noticed within 130 s.
     fn default() -> Self {
-        SocketOptions { keepalive_idle: 60, keepalive_interval: 15, keepalive_probes: 4 }
+        SocketOptions {
+            keepalive_idle: 60,
+            keepalive_interval: 15,
+            keepalive_probes: 4,
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::broken::Broken;
 use crate::buffer::{Buf, BufferPool};
 use crate::engine::{
     Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
@@ -60,6 +61,8 @@ const BELL: u64 = u64::MAX;
 /// What is known about a descriptor.
 #[derive(Debug, Default)]
 struct Socket {
+    /// How the connection broke, if somebody has been told.
+    failure: Broken,
     /// Counts closes, so that news of a predecessor is recognised.
     generation: u32,
     /// Owned by this engine.
@@ -456,7 +459,7 @@ impl Engine for EpollEngine {
         if pipe.held == 0 && result.as_ref().is_err_and(would_block) {
             self.clear_readable(from);
         }
-        result
+        self.slot(from).failure.read(result)
     }
 
     fn splice_out(&mut self, pipe: &mut Pipe, to: Fd, max: usize, more: bool) -> io::Result<usize> {
@@ -465,7 +468,7 @@ impl Engine for EpollEngine {
         if pipe.held > 0 && result.as_ref().is_err_and(would_block) {
             self.clear_writable(to);
         }
-        result
+        self.slot(to).failure.write(result)
     }
 
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize> {
@@ -474,7 +477,7 @@ impl Engine for EpollEngine {
         if result.as_ref().is_err_and(would_block) {
             self.clear_readable(fd);
         }
-        result
+        self.slot(fd).failure.read(result)
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {

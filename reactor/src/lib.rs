@@ -13,6 +13,7 @@
 //! All `unsafe` and every system call of the data path live in this crate.
 
 mod acceptor;
+mod broken;
 pub mod buffer;
 pub mod engine;
 pub mod epoll;
@@ -21,9 +22,11 @@ pub mod native;
 pub mod pipe;
 pub mod pipes;
 pub mod placement;
+pub mod planted;
 pub mod pool;
 pub mod reactor;
 pub mod service;
+pub mod sim;
 pub mod slab;
 pub mod sys;
 pub mod time;

@@ -175,7 +175,7 @@ impl Spare {
                 // Bytes of the request that were read by nobody would turn the close into a reset
                 // that can overtake the answer.
                 let _ = sys::socket::shutdown(fd, crate::Shutdown::Write);
-                let _ = sys::socket::discard(fd, crate::buffer::CAPACITY);
+                let _ = sys::socket::discard(fd, crate::buffer::RECEIVE);
                 sys::close(fd);
                 true
             }

@@ -10,6 +10,7 @@ use crate::acceptor::{Acceptor, LogGate};
 use crate::engine::{Close, Engine, Event, Fd, Key, Outcome};
 use crate::mailbox::{Address, Mail, Mailbox};
 use crate::placement::Placement;
+use crate::planted::{self, Bug};
 use crate::pool::ReactorStats;
 use crate::service::{Context, Incoming, Service};
 use crate::time::Time;
@@ -203,6 +204,11 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
             return self.with_service(|service, cx| service.event(cx, event));
         }
         let errno = match event.outcome {
+            Outcome::Accepted { .. }
+                if planted::active(Bug::AcceptAfterCancelLeaked) && self.acceptor.is_stopping() =>
+            {
+                None
+            }
             Outcome::Accepted { fd, peer } => {
                 let listener = self.acceptor.connection(event.key);
                 self.place(Incoming { fd, peer, listener });

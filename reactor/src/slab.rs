@@ -1,5 +1,7 @@
 //! A slab with generations: a token of an entry that has gone never finds its successor.
 
+use crate::planted::{self, Bug};
+
 /// Names an entry of a [`Slab`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Token {
@@ -19,7 +21,10 @@ impl Token {
     /// The inverse of [`Token::to_u64`].
     #[must_use]
     pub fn from_u64(word: u64) -> Token {
-        Token { index: word as u32, generation: (word >> 32) as u32 }
+        Token {
+            index: word as u32,
+            generation: (word >> 32) as u32,
+        }
     }
 }
 
@@ -32,7 +37,10 @@ pub struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { entries: slab::Slab::new(), generations: Vec::new() }
+        Slab {
+            entries: slab::Slab::new(),
+            generations: Vec::new(),
+        }
     }
 }
 
@@ -67,7 +75,10 @@ impl<T> Slab<T> {
         if index >= self.generations.len() {
             self.generations.resize(index + 1, 0);
         }
-        let token = Token { index: index as u32, generation: self.generations[index] };
+        let token = Token {
+            index: index as u32,
+            generation: self.generations[index],
+        };
         vacant.insert(make(token));
         token
     }
@@ -103,14 +114,22 @@ impl<T> Slab<T> {
             return None;
         }
         let index = token.index as usize;
-        self.generations[index] = self.generations[index].wrapping_add(1);
+        if !planted::active(Bug::StaleGeneration) {
+            self.generations[index] = self.generations[index].wrapping_add(1);
+        }
         Some(self.entries.remove(index))
     }
 
     /// All entries with their tokens.
     pub fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         self.entries.iter().map(|(index, value)| {
-            (Token { index: index as u32, generation: self.generations[index] }, value)
+            (
+                Token {
+                    index: index as u32,
+                    generation: self.generations[index],
+                },
+                value,
+            )
         })
     }
 
@@ -137,5 +156,30 @@ mod tests {
         assert_eq!(slab.remove(a), None);
         assert_eq!(slab.get(b), Some(&"b"));
         assert_eq!(Token::from_u64(b.to_u64()), b);
+    }
+
+    /// Random insertions and removals: every token finds its own entry or nothing.
+    #[test]
+    fn tokens_never_find_a_stranger() {
+        let mut random = crate::sim::Random::new(1);
+        let mut slab = Slab::new();
+        let mut made: Vec<(Token, u64, bool)> = Vec::new();
+        for n in 0..2_000_u64 {
+            if made.is_empty() || random.below(2) == 0 {
+                let token = slab.insert_with(|token| (token, n));
+                assert!(made.iter().all(|(other, ..)| *other != token));
+                made.push((token, n, true));
+            } else {
+                let pick = random.below(made.len() as u64) as usize;
+                let (token, value, there) = &mut made[pick];
+                assert_eq!(slab.remove(*token), there.then_some((*token, *value)));
+                *there = false;
+            }
+            assert_eq!(slab.len(), made.iter().filter(|(.., there)| *there).count());
+            for (token, value, there) in &made {
+                assert_eq!(slab.get(*token), there.then_some(&(*token, *value)));
+            }
+        }
+        assert_eq!(slab.tokens().len(), slab.len());
     }
 }

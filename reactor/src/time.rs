@@ -19,7 +19,10 @@ impl Add<Duration> for Time {
     type Output = Time;
     /// Saturates at the end of time (584 years after the origin).
     fn add(self, d: Duration) -> Time {
-        Time(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+        Time(
+            self.0
+                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 

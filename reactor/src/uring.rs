@@ -40,6 +40,7 @@ use io_uring::types::CancelBuilder;
 use io_uring::{opcode, squeue};
 
 use self::ring::{BufferRing, Completion, Ring};
+use crate::broken::Broken;
 use crate::buffer::{Buf, BufferPool, Lent};
 use crate::engine::{
     Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
@@ -66,6 +67,8 @@ const DROP_WAIT: Duration = Duration::from_millis(10);
 /// What is known about a descriptor.
 #[derive(Debug, Default)]
 struct Socket {
+    /// How the connection broke, if somebody has been told.
+    failure: Broken,
     /// Owned by this engine.
     open: bool,
     /// The last receive left nothing behind.
@@ -444,17 +447,20 @@ impl Engine for UringEngine {
 
     fn splice_in(&mut self, from: Fd, pipe: &mut Pipe, max: usize) -> io::Result<usize> {
         self.system_calls += 1;
-        pipes::splice_in(from, pipe, max)
+        let result = pipes::splice_in(from, pipe, max);
+        self.slot(from).failure.read(result)
     }
 
     fn splice_out(&mut self, pipe: &mut Pipe, to: Fd, max: usize, more: bool) -> io::Result<usize> {
         self.system_calls += 1;
-        pipes::splice_out(pipe, to, max, more)
+        let result = pipes::splice_out(pipe, to, max, more);
+        self.slot(to).failure.write(result)
     }
 
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize> {
         self.system_calls += 1;
-        sys::socket::discard(fd, max)
+        let result = sys::socket::discard(fd, max);
+        self.slot(fd).failure.read(result)
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {

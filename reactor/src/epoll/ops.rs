@@ -471,40 +471,45 @@ impl EpollEngine {
         let Some(Parked { key, kind }) = self.ops.remove(token) else {
             return;
         };
-        let buf = match kind {
+        let (fd, buf) = match kind {
             Kind::Accept { listener } => {
                 self.unlisten(listener);
-                None
+                (listener, None)
             }
             Kind::Recv { fd, .. } => {
                 self.unlink_reader(token, fd);
-                None
+                (fd, None)
             }
             Kind::RecvInto { fd, buf } => {
                 self.unlink_reader(token, fd);
-                Some(buf)
+                (fd, Some(buf))
             }
             Kind::Connect { fd } => {
                 self.unlink_writer(token, fd);
-                None
+                (fd, None)
             }
             Kind::Send { fd, buf, .. } => {
                 self.unlink_writer(token, fd);
-                Some(buf)
+                (fd, Some(buf))
             }
             Kind::Poll { fd, .. } => {
                 if let Some(socket) = self.entry_mut(fd) {
                     socket.polls.retain(|t| *t != token);
                 }
-                None
+                (fd, None)
             }
-            Kind::Buffer => None,
+            Kind::Buffer => (Fd(-1), None),
+        };
+        let outcome = outcome(buf);
+        let outcome = match self.entry_mut(fd) {
+            Some(socket) => socket.failure.outcome(outcome),
+            None => outcome,
         };
         self.done.push(Event {
             key,
             op: OpId(token),
             more: false,
-            outcome: outcome(buf),
+            outcome,
         });
     }
 

@@ -5,7 +5,7 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::ring::{self, BufferRing, Completion};
 use super::{InFlight, Kind, Poll, Socket, Stage, UringEngine, Waiter, BELL};
-use crate::buffer::{Buf, Lent, CAPACITY};
+use crate::buffer::{Buf, Lent, RECEIVE};
 use crate::engine::{Event, Fd, Key, Op, OpId, Outcome};
 use crate::slab::Token;
 use crate::sys;
@@ -536,15 +536,21 @@ impl UringEngine {
     /// was given with it.
     pub(super) fn end(&mut self, token: Token, outcome: impl FnOnce(Option<Buf>) -> Outcome) {
         let Some(op) = self.remove(token) else { return };
-        let buf = match op.kind {
-            Kind::RecvInto { buf, .. } | Kind::Send { buf, .. } => Some(buf),
-            _ => None,
+        let (fd, buf) = match op.kind {
+            Kind::RecvInto { fd, buf } | Kind::Send { fd, buf, .. } => (fd, Some(buf)),
+            Kind::Recv { fd, .. } | Kind::Connect { fd, .. } | Kind::Poll { fd, .. } => (fd, None),
+            Kind::Accept { listener } => (listener, None),
+            Kind::Buffer => (Fd(-1), None),
         };
+        let outcome = outcome(buf);
         let event = Event {
             key: op.key,
             op: OpId(token),
             more: false,
-            outcome: outcome(buf),
+            outcome: match self.entry_mut(fd) {
+                Some(socket) => socket.failure.outcome(outcome),
+                None => outcome,
+            },
         };
         self.done.push(event);
     }
@@ -581,7 +587,7 @@ fn receive(fd: Fd, many: bool, dry: bool) -> squeue::Entry {
     if many {
         return opcode::RecvMulti::new(RingFd(fd.0), BufferRing::GROUP).build();
     }
-    opcode::Recv::new(RingFd(fd.0), std::ptr::null_mut(), CAPACITY as u32)
+    opcode::Recv::new(RingFd(fd.0), std::ptr::null_mut(), RECEIVE as u32)
         .buf_group(BufferRing::GROUP)
         .ioprio(poll_first(dry))
         .build()

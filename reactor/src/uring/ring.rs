@@ -11,7 +11,7 @@ use std::time::Duration;
 use io_uring::types::BufRingEntry;
 use io_uring::{cqueue, squeue, EnterFlags, IoUring};
 
-use crate::buffer::{Buf, BufferPool, Lent, CAPACITY};
+use crate::buffer::{Buf, BufferPool, Lent, RECEIVE};
 
 /// Submission entries. More than that between two turns cost one more system call each time.
 const SUBMISSIONS: u32 = 1024;
@@ -335,7 +335,7 @@ impl BufferRing {
         // fields are written one by one because the tail lies inside the first entry.
         let entry = unsafe { &mut *self.entries.as_ptr().add(slot) };
         entry.set_addr(lent.payload() as u64);
-        entry.set_len(CAPACITY as u32);
+        entry.set_len(RECEIVE as u32);
         entry.set_bid(position);
         self.tail = self.tail.wrapping_add(1);
         self.lent[usize::from(position)] = Some(lent);

@@ -1,0 +1,79 @@
+//! R3: what a look-up costs with 10 and with 10,000 routes. `cargo bench --bench router`.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::time::Instant;
+
+use toron::control::config::load_texts;
+use toron::control::resolve::Endpoints;
+use toron::policy::router::Table;
+
+/// Host, path, value of X-Tenant.
+type Request = (String, String, String);
+
+const KINDS: [&str; 4] = ["prefix", "host", "wildcard", "header"];
+
+fn table(kind: &str, routes: usize) -> Table {
+    let mut text = "routes:\n".to_owned();
+    for i in 0..routes {
+        let key = match kind {
+            "prefix" => format!("prefix: /svc{i}/v1"),
+            "host" => format!("host: h{i}.example.com"),
+            "wildcard" => format!("host: \"*.h{i}.example.com\""),
+            _ => format!("headers: {{X-Tenant: t{i}}}"),
+        };
+        writeln!(text, "  - {{{key}, target: http://127.0.0.1}}").unwrap();
+    }
+    load_texts("", Some(&text), &mut Endpoints::default())
+        .unwrap()
+        .snapshot
+        .table
+}
+
+/// Requests for 1,024 of the routes, in no order that a cache could like.
+fn requests(kind: &str, routes: usize) -> Vec<Request> {
+    let before = if kind == "wildcard" { "x." } else { "" };
+    let request = |i: usize| {
+        let i = i * 7919 % routes;
+        (
+            format!("{before}h{i}.example.com"),
+            format!("/svc{i}/v1/users/42"),
+            format!("t{i}"),
+        )
+    };
+    (0..1024).map(request).collect()
+}
+
+/// Nanoseconds per look-up, the best of many rounds.
+fn measure(table: &Table, requests: &[Request], rounds: usize) -> f64 {
+    let mut best = f64::MAX;
+    for _ in 0..rounds {
+        let start = Instant::now();
+        for (host, path, tenant) in requests {
+            let found = table.lookup(host.as_bytes(), path.as_bytes(), b"GET", |_| {
+                Some(tenant.as_bytes())
+            });
+            black_box(&found);
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / requests.len() as f64);
+    }
+    best
+}
+
+fn main() {
+    // `cargo test --all-targets` runs this too, without the flag: then only that it works.
+    let rounds = if std::env::args().any(|argument| argument == "--bench") {
+        1000
+    } else {
+        1
+    };
+    for kind in KINDS {
+        let cost = |routes| measure(&table(kind, routes), &requests(kind, routes), rounds);
+        let (few, many) = (cost(10), cost(10_000));
+        println!(
+            "{kind:8}  10: {few:4.0} ns   10,000: {many:4.0} ns   x {:.2}",
+            many / few
+        );
+    }
+}

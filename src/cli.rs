@@ -1,0 +1,227 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+
+use lexopt::{Arg, Parser, ValueExt};
+use toron::args::ServeArgs;
+use toron::control::config::finding::allowed;
+use toron::origin::UpstreamArgs;
+use toron_reactor::EngineKind;
+
+/// For `--help`.
+pub const HELP: &str = "\
+toron, a reverse proxy
+
+Usage:
+  toron [serve] [-c FILE] [-r FILE]   run
+  toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
+  toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000)
+
+Options:
+  -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
+  -r, --routes FILE   routes.yaml beside the configuration
+  -t                  check
+  --engine NAME       engine of the test origin: auto, io_uring or epoll
+  --reactors N        threads of the test origin (default: one for each core)
+  -h, --help          this text
+  -V, --version       version
+";
+
+const COMMANDS: [&str; 3] = ["serve", "check", "upstream"];
+
+/// What to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Run.
+    Serve(ServeArgs),
+    /// Check the files.
+    Check(ServeArgs),
+    /// Run the test origin.
+    Upstream(UpstreamArgs),
+    /// Print [`HELP`].
+    Help,
+    /// Print [`version`].
+    Version,
+}
+
+/// Version, commit (if it was known when this was built), and which engine this kernel allows.
+pub fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = option_env!("TORON_COMMIT").map_or(String::new(), |c| format!(" ({c})"));
+    let engine = match EngineKind::Auto.choose() {
+        Ok((_, why)) => why,
+        Err(error) => format!("none: {error}"),
+    };
+    format!("toron {version}{commit}\nengine {engine}")
+}
+
+/// Reads the arguments, the program's name left out. The error is for people.
+pub fn parse<I>(arguments: I) -> Result<Command, String>
+where
+    I: IntoIterator,
+    I::Item: Into<OsString>,
+{
+    read(Parser::from_args(arguments)).map_err(|error| error.to_string())
+}
+
+fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
+    let mut command: Option<String> = None;
+    let mut check = false;
+    let mut files = ServeArgs::default();
+    let mut listen: Vec<SocketAddr> = Vec::new();
+    let mut origin = UpstreamArgs::default();
+    let defaults = origin.clone();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            Arg::Short('V') | Arg::Long("version") => return Ok(Command::Version),
+            Arg::Short('t') => check = true,
+            Arg::Short('c') | Arg::Long("config") => {
+                once(&mut files.config, "--config", &mut parser)?;
+            }
+            Arg::Short('r') | Arg::Long("routes") => {
+                once(&mut files.routes, "--routes", &mut parser)?;
+            }
+            Arg::Long("listen") => listen.push(parser.value()?.parse()?),
+            Arg::Long("engine") => origin.engine = engine(&parser.value()?.string()?)?,
+            Arg::Long("reactors") => {
+                origin.reactors = parser.value()?.parse::<std::num::NonZeroUsize>()?.get();
+            }
+            Arg::Value(word) if command.is_none() => {
+                let word = word.string()?;
+                if !COMMANDS.contains(&word.as_str()) {
+                    let hint = allowed(&word, &COMMANDS);
+                    return Err(format!("unknown command \"{word}\" {hint}").into());
+                }
+                command = Some(word);
+            }
+            Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
+        }
+    }
+    let serves = files != ServeArgs::default() || check;
+    match command.as_deref() {
+        Some("upstream") if serves => Err("-c, -r and -t do not belong to upstream".into()),
+        Some("upstream") => {
+            if !listen.is_empty() {
+                origin.listen = listen;
+            }
+            Ok(Command::Upstream(origin))
+        }
+        _ if !listen.is_empty() => {
+            Err("--listen belongs to upstream (server.listen is in config.yaml)".into())
+        }
+        _ if origin != defaults => {
+            Err("--engine and --reactors belong to upstream (server.engine \
+                                        and server.worker_pool_size are in config.yaml)"
+                .into())
+        }
+        Some("check") => Ok(Command::Check(files)),
+        _ if check => Ok(Command::Check(files)),
+        _ => Ok(Command::Serve(files)),
+    }
+}
+
+fn engine(name: &str) -> Result<EngineKind, lexopt::Error> {
+    const ENGINES: [&str; 3] = ["auto", "io_uring", "epoll"];
+    match name {
+        "auto" => Ok(EngineKind::Auto),
+        "io_uring" => Ok(EngineKind::IoUring),
+        "epoll" => Ok(EngineKind::Epoll),
+        _ => Err(format!("unknown engine \"{name}\" {}", allowed(name, &ENGINES)).into()),
+    }
+}
+
+fn once(
+    slot: &mut Option<std::path::PathBuf>,
+    name: &str,
+    parser: &mut Parser,
+) -> Result<(), lexopt::Error> {
+    let value = parser.value()?;
+    if slot.replace(value.into()).is_some() {
+        return Err(format!("{name} is given twice").into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn read(line: &str) -> Result<Command, String> {
+        parse(line.split_whitespace())
+    }
+
+    fn files(config: Option<&str>, routes: Option<&str>) -> ServeArgs {
+        ServeArgs {
+            config: config.map(Into::into),
+            routes: routes.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn commands() {
+        assert_eq!(read(""), Ok(Command::Serve(files(None, None))));
+        assert_eq!(
+            read("serve -c a -r b"),
+            Ok(Command::Serve(files(Some("a"), Some("b"))))
+        );
+        assert_eq!(
+            read("--config=a"),
+            Ok(Command::Serve(files(Some("a"), None)))
+        );
+        for line in [
+            "check -c a",
+            "-t -c a",
+            "-tca",
+            "-c a check",
+            "serve -t -c a",
+        ] {
+            assert_eq!(
+                read(line),
+                Ok(Command::Check(files(Some("a"), None))),
+                "{line}"
+            );
+        }
+        let at = |text: &str| UpstreamArgs {
+            listen: vec![text.parse().unwrap()],
+            ..UpstreamArgs::default()
+        };
+        assert_eq!(
+            read("upstream"),
+            Ok(Command::Upstream(at("127.0.0.1:9000")))
+        );
+        assert_eq!(
+            read("upstream --listen [::1]:0"),
+            Ok(Command::Upstream(at("[::1]:0")))
+        );
+        let Ok(Command::Upstream(args)) = read("upstream --engine epoll --reactors 3") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.engine, args.reactors), (EngineKind::Epoll, 3));
+        assert_eq!(read("check --help"), Ok(Command::Help));
+        assert_eq!(read("-V"), Ok(Command::Version));
+    }
+
+    #[test]
+    fn mistakes() {
+        for (line, said) in [
+            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream; did you mean \"check\"?)"),
+            ("serve check", "unexpected argument"),
+            ("--confg a", "invalid option '--confg'"),
+            ("-c", "missing argument"),
+            ("-c a -c b", "--config is given twice"),
+            ("--listen 127.0.0.1:1", "--listen belongs to upstream"),
+            ("upstream --listen here", "cannot parse argument"),
+            ("upstream --engine kqueue", "allowed: auto, io_uring, epoll"),
+            ("upstream --reactors 0", "cannot parse argument"),
+            ("--engine epoll", "--engine and --reactors belong to upstream"),
+            ("upstream -c a", "do not belong to upstream"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+}

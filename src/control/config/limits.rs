@@ -1,0 +1,171 @@
+//! The limits of a route: its own keys, else what it inherits, and the guardrail (ingress.md I7,
+//! I16, I21).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::policy::settings::{ChunkedMode, HalfClose, LimitSources, Limits, SetBy};
+
+use super::process::{Inherited, Sourced, CHUNKED_MODES, DEFAULT_MAX_BODY_BYTES};
+use super::routes::read_fixed_response;
+use super::section::Section;
+
+/// A route that waits longer than this for response headers counts as elevated (I16).
+const ELEVATED_RESPONSE_HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The limits of a route and what `toron check` needs to know about them.
+pub struct RouteLimits {
+    /// What holds.
+    pub limits: Limits,
+    /// Where it came from.
+    pub sources: LimitSources,
+    /// Whether the route's own keys ask for more than the defaults allow (I16).
+    pub elevated: bool,
+}
+
+/// The guardrail's cap (I16).
+#[must_use]
+pub fn guardrail(worker_pool_size: usize) -> u32 {
+    u32::try_from((worker_pool_size / 4).clamp(1, 32)).unwrap_or(32)
+}
+
+fn or_inherited<T: Copy>(own: Option<T>, inherited: Sourced<T>) -> Sourced<T> {
+    own.map_or(inherited, |own| (own, SetBy::Route))
+}
+
+/// A timeout of its own: 0 inherits.
+fn timeout(s: &Section<'_>, key: &'static str) -> Option<Duration> {
+    s.duration(key).filter(|timeout| !timeout.is_zero())
+}
+
+/// Reads the limit keys of a route.
+pub fn read(s: &Section<'_>, inherited: &Inherited) -> RouteLimits {
+    let own_body = s
+        .size("max_body_bytes", 0..=u64::MAX)
+        .filter(|&size| size > 0);
+    let own_read = timeout(s, "read_timeout");
+    let own_header_timeout = timeout(s, "response_header_timeout");
+    let elevated = own_body.is_some_and(|size| size > DEFAULT_MAX_BODY_BYTES)
+        || own_header_timeout.is_some_and(|t| t > ELEVATED_RESPONSE_HEADER_TIMEOUT);
+    let stream = s.boolean("stream_request_body");
+    let governed_by_itself = own_read.is_some()
+        || own_body.is_some_and(|size| size > inherited.max_body_bytes.0)
+        || stream == Some(true);
+
+    let max_body_bytes = or_inherited(own_body, inherited.max_body_bytes);
+    let max_concurrency = read_cap(s, elevated, inherited.worker_pool_size);
+    let read_timeout = or_inherited(own_read, inherited.read_timeout);
+    let write_timeout = or_inherited(timeout(s, "write_timeout"), inherited.write_timeout);
+    let own_progress = s.size("min_progress_bytes", 0..=1 << 30);
+    let min_progress_bytes = or_inherited(own_progress, inherited.min_progress_bytes);
+    let own_rate = s.size("min_body_rate", 0..=1 << 40);
+    let min_body_rate = or_inherited(own_rate, inherited.min_body_rate);
+    let body_timeout = read_body_timeout(s, governed_by_itself, inherited.body_timeout);
+    let response_header_timeout =
+        or_inherited(own_header_timeout, inherited.response_header_timeout);
+    let own_idle = timeout(s, "upstream_idle_timeout");
+    let upstream_idle_timeout = or_inherited(own_idle, inherited.upstream_idle_timeout);
+    let own_upgrade = timeout(s, "upgrade_idle_timeout");
+    let upgrade_idle_timeout = or_inherited(own_upgrade, inherited.upgrade_idle_timeout);
+    let header_deadline = or_inherited(s.deadline("header_deadline"), inherited.header_deadline);
+    let own_mode = s.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
+    let chunked_mode = or_inherited(own_mode, inherited.chunked_mode);
+    check_streaming(s, stream, chunked_mode.0);
+
+    let half_close = [("allow", HalfClose::Allow), ("abort", HalfClose::Abort)];
+    let response = s.section("header_deadline_response", "header_deadline_response");
+    let covers = s.boolean("request_deadline_covers_upgrades");
+    let limits = Limits {
+        max_body_bytes: max_body_bytes.0,
+        max_concurrency: max_concurrency.0,
+        read_timeout: read_timeout.0,
+        write_timeout: write_timeout.0,
+        min_progress_bytes: min_progress_bytes.0,
+        min_body_rate: min_body_rate.0,
+        body_timeout: body_timeout.0,
+        response_header_timeout: response_header_timeout.0,
+        upstream_idle_timeout: upstream_idle_timeout.0,
+        upgrade_idle_timeout: upgrade_idle_timeout.0,
+        header_deadline: header_deadline.0,
+        header_deadline_response: response.map(|r| Arc::new(read_fixed_response(r, 504))),
+        request_deadline: s.deadline("request_deadline").flatten(),
+        request_deadline_covers_upgrades: covers.unwrap_or(false),
+        stream_request_body: stream,
+        chunked_mode: chunked_mode.0,
+        client_half_close: s
+            .choice("client_half_close", &half_close, 2)
+            .unwrap_or(HalfClose::Allow),
+    };
+    let sources = LimitSources {
+        max_body_bytes: max_body_bytes.1,
+        max_concurrency: max_concurrency.1,
+        read_timeout: read_timeout.1,
+        write_timeout: write_timeout.1,
+        min_progress_bytes: min_progress_bytes.1,
+        min_body_rate: min_body_rate.1,
+        body_timeout: body_timeout.1,
+        response_header_timeout: response_header_timeout.1,
+        upstream_idle_timeout: upstream_idle_timeout.1,
+        upgrade_idle_timeout: upgrade_idle_timeout.1,
+        header_deadline: header_deadline.1,
+        chunked_mode: chunked_mode.1,
+    };
+    RouteLimits {
+        limits,
+        sources,
+        elevated,
+    }
+}
+
+/// I12, I16: -1 is no cap, 0 or absent leaves it to the guardrail.
+fn read_cap(s: &Section<'_>, elevated: bool, worker_pool_size: usize) -> Sourced<Option<u32>> {
+    match s.integer("max_concurrency", -1..=1_000_000) {
+        Some(-1) => {
+            if elevated {
+                let text = "max_concurrency: -1 leaves a route that asks for more than the \
+                            defaults without any cap";
+                s.report.warning(s.value_mark("max_concurrency"), text);
+            }
+            (None, SetBy::Route)
+        }
+        Some(cap) if cap > 0 => (u32::try_from(cap).ok(), SetBy::Route),
+        _ if elevated => (Some(guardrail(worker_pool_size)), SetBy::Guardrail),
+        _ => (None, SetBy::Default),
+    }
+}
+
+/// I21: the firewall's total holds only where a route lives by the server's defaults.
+fn read_body_timeout(
+    s: &Section<'_>,
+    governed_by_itself: bool,
+    inherited: Sourced<Duration>,
+) -> Sourced<Option<Duration>> {
+    match timeout(s, "body_timeout") {
+        Some(own) => (Some(own), SetBy::Route),
+        None if governed_by_itself => (None, SetBy::Route),
+        None => (
+            Some(inherited.0).filter(|timeout| !timeout.is_zero()),
+            inherited.1,
+        ),
+    }
+}
+
+/// I36.
+fn check_streaming(s: &Section<'_>, stream: Option<bool>, mode: ChunkedMode) {
+    if stream == Some(false) && mode == ChunkedMode::Passthrough {
+        let text = "stream_request_body: false contradicts inbound_chunked_mode: passthrough, \
+                    which cannot collect a body (allowed: normalize or reject with it)";
+        s.report.fault(s.value_mark("stream_request_body"), text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i16_the_guardrail_is_a_quarter_of_the_pool_within_1_and_32() {
+        let caps = [1, 3, 4, 7, 8, 127, 128, 4096].map(guardrail);
+        assert_eq!(caps, [1, 1, 1, 1, 2, 31, 32, 32]);
+    }
+}

@@ -1,0 +1,205 @@
+//! Settings that are read and checked but have no effect yet. The one list of them: whoever makes
+//! a setting work deletes it here. `toron check` and `toron serve` warn about each that is written.
+
+/// `section.key`, or `section.key=value` where only that value has no effect yet.
+const NOT_IN_EFFECT: &[&str] = &[
+    "server.inbound_chunked_mode",
+    "server.buffer_memory",
+    "server.proxy_protocol",
+    "server.explain_header",
+    "server.watch",
+    "proxy.transport.inbound_chunked_mode",
+    "firewall.enabled=true",
+    "firewall.mode",
+    "firewall.rate_limit_rps",
+    "firewall.rate_limit_burst",
+    "firewall.adaptive_rate_limit",
+    "firewall.ewma_alpha_pct",
+    "firewall.auto_block_threshold",
+    "firewall.block_duration",
+    "firewall.block_escalation_factor",
+    "firewall.max_block_duration",
+    "firewall.strike_decay",
+    "firewall.max_connections_per_ip",
+    "firewall.max_connections_total",
+    "firewall.max_tracked_addresses",
+    "firewall.ipv6_prefix",
+    "firewall.body_timeout",
+    "firewall.min_body_rate",
+    "firewall.client_ip_header",
+    "firewall.allow",
+    "firewall.deny",
+    "discovery=on",
+    "admin.listen",
+    "logging.format=json",
+    "routes[].algorithm=least_conn",
+    "routes[].algorithm=random_two",
+    "routes[].algorithm=ip_hash",
+    "routes[].target_max_concurrency",
+    "routes[].health_check_path",
+    "routes[].health_check_interval",
+    "routes[].health_check_timeout",
+    "routes[].consecutive_failures",
+    "routes[].cooldown_period",
+    "routes[].passive_statuses",
+    "routes[].when_all_down",
+    "routes[].max_concurrency",
+    "routes[].min_body_rate",
+    "routes[].body_timeout",
+    "routes[].client_half_close",
+    "routes[].request_deadline_covers_upgrades",
+    "routes[].stream_request_body",
+    "routes[].inbound_chunked_mode",
+];
+
+/// Whether `section.key` (or `section.key=value`) has no effect yet.
+#[must_use]
+pub fn is_pending(name: &str) -> bool {
+    NOT_IN_EFFECT.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::config::load_texts;
+    use crate::control::resolve::Endpoints;
+
+    const EVERY_KEY: &str = "\
+server:
+  port: 0
+  listen: [127.0.0.1]
+  worker_pool_size: 2
+  engine: epoll
+  read_timeout: 5s
+  write_timeout: 5s
+  idle_timeout: 30s
+  upgrade_idle_timeout: 60s
+  max_header_bytes: 8192
+  max_body_bytes: 4MiB
+  min_progress_bytes: 1024
+  header_deadline: -1
+  inbound_chunked_mode: normalize
+  buffer_memory: 256MiB
+  shutdown_grace: 30s
+  drain_delay: 0s
+  proxy_protocol: off
+  via: off
+  explain_header: off
+  watch: off
+proxy:
+  transport:
+    connect_timeout: 10s
+    response_header_timeout: 10s
+    upstream_idle_timeout: 60s
+    max_idle_per_target: 100
+    idle_conn_timeout: 30s
+    dns_refresh: 30s
+    inbound_chunked_mode: normalize
+firewall:
+  enabled: true
+  mode: enforce
+  rate_limit_rps: 100
+  rate_limit_burst: 200
+  adaptive_rate_limit: false
+  ewma_alpha_pct: 20
+  trusted_proxies: []
+  client_ip_header: X-Forwarded-For
+  auto_block_threshold: 10
+  block_duration: 300s
+  block_escalation_factor: 2
+  max_block_duration: 3600s
+  strike_decay: 3600s
+  max_connections_per_ip: 50
+  max_connections_total: 10000
+  max_tracked_addresses: 200000
+  ipv6_prefix: 64
+  header_timeout: 10s
+  body_timeout: 30s
+  min_body_rate: 100
+  max_header_count: 100
+  max_header_bytes: 16384
+  allow: []
+  deny: []
+discovery:
+  enabled: true
+  engine: auto
+  socket_path: auto
+  poll_interval: 10s
+  default_weight: 1
+  network: \"\"
+admin:
+  key: secret
+  subnets: [127.0.0.1/32, \"::1/128\"]
+  listen: 127.0.0.1:9901
+logging:
+  level: info
+  format: json
+  access_log: stdout
+  error_log: error.log
+";
+
+    const EVERY_ROUTE_KEY: &str = "\
+routes:
+  - &full
+    type: upstream
+    host: example.com
+    prefix: /
+    method: [GET, POST]
+    headers: {X-Tier: beta}
+    target: http://127.0.0.1:9000
+    algorithm: least_conn
+    target_max_concurrency: 5
+    retries: 1
+    health_check_path: /healthz
+    health_check_interval: 5s
+    health_check_timeout: 2s
+    consecutive_failures: 3
+    cooldown_period: 10s
+    passive_statuses: [502, 503]
+    when_all_down: try
+    strip_prefix: on
+    rewrite_redirects: on
+    rewrite_cookie_path: on
+    preserve_host: on
+    max_body_bytes: 1MiB
+    max_concurrency: 5
+    read_timeout: 5s
+    write_timeout: 5s
+    min_progress_bytes: 1024
+    min_body_rate: 100
+    body_timeout: 30s
+    response_header_timeout: 10s
+    upstream_idle_timeout: 60s
+    client_half_close: abort
+    header_deadline: 5s
+    header_deadline_response: {status: 504, headers: {Retry-After: 1}, body: late}
+    request_deadline: 60s
+    request_deadline_covers_upgrades: true
+    upgrade_idle_timeout: 60s
+    stream_request_body: true
+    inbound_chunked_mode: passthrough
+  - {<<: *full, prefix: /a, algorithm: random}
+  - {<<: *full, prefix: /b, algorithm: ip_hash}
+  - {prefix: /c, status: 200, headers: {X-A: b}, body: text}
+";
+
+    #[test]
+    fn every_key_is_read_and_every_pending_one_is_said() {
+        let made = load_texts(EVERY_KEY, Some(EVERY_ROUTE_KEY), &mut Endpoints::default());
+        let warnings = match made {
+            Ok(loaded) => loaded.warnings,
+            Err(rejected) => unreachable!("{:?}", rejected.faults),
+        };
+        for name in NOT_IN_EFFECT {
+            let said = format!("{} is not in effect yet", name.replace('=', ": "));
+            assert!(
+                warnings.iter().any(|w| w.message == said),
+                "{said}: {warnings:?}"
+            );
+        }
+        let rest = warnings
+            .iter()
+            .filter(|w| !w.message.ends_with("is not in effect yet"));
+        assert_eq!(rest.count(), 0, "{warnings:?}");
+    }
+}

@@ -1,0 +1,465 @@
+//! config.yaml, routes aside: `server`, `proxy`, `firewall`, `discovery`, `admin`, `logging`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::policy::cidr::{Cidr, CidrError};
+use crate::policy::settings::{
+    Admin, ChunkedMode, EngineChoice, LogFormat, LogSink, Logging, SetBy, Settings,
+};
+
+use super::firewall::{self, Firewall};
+use super::section::{Section, LONGEST};
+use super::yaml::{Node, Value};
+
+/// The default body ceiling, and the bound above which a route counts as elevated (I16).
+pub const DEFAULT_MAX_BODY_BYTES: u64 = 4_194_304;
+
+/// The words for `inbound_chunked_mode`.
+pub const CHUNKED_MODES: [(&str, ChunkedMode); 3] = [
+    ("normalize", ChunkedMode::Normalize),
+    ("passthrough", ChunkedMode::Passthrough),
+    ("reject", ChunkedMode::Reject),
+];
+
+/// A value and which setting it came from.
+pub type Sourced<T> = (T, SetBy);
+
+/// What routes inherit.
+#[derive(Clone, Debug)]
+pub struct Inherited {
+    /// `server.worker_pool_size`.
+    pub worker_pool_size: usize,
+    /// `server.max_body_bytes`.
+    pub max_body_bytes: Sourced<u64>,
+    /// `server.read_timeout`.
+    pub read_timeout: Sourced<Duration>,
+    /// `server.write_timeout`.
+    pub write_timeout: Sourced<Duration>,
+    /// `server.min_progress_bytes`.
+    pub min_progress_bytes: Sourced<u64>,
+    /// `server.upgrade_idle_timeout`.
+    pub upgrade_idle_timeout: Sourced<Duration>,
+    /// `server.header_deadline`.
+    pub header_deadline: Sourced<Option<Duration>>,
+    /// `proxy.transport.inbound_chunked_mode`, else `server.inbound_chunked_mode`.
+    pub chunked_mode: Sourced<ChunkedMode>,
+    /// `proxy.transport.response_header_timeout`.
+    pub response_header_timeout: Sourced<Duration>,
+    /// `proxy.transport.upstream_idle_timeout`.
+    pub upstream_idle_timeout: Sourced<Duration>,
+    /// `firewall.body_timeout`.
+    pub body_timeout: Sourced<Duration>,
+    /// `firewall.min_body_rate`.
+    pub min_body_rate: Sourced<u64>,
+}
+
+/// What config.yaml says apart from routes.
+pub struct Process<'a> {
+    /// Settings of the process.
+    pub settings: Settings,
+    /// What routes inherit.
+    pub inherited: Inherited,
+    /// Whether discovery is switched on, so that there may be no route in the files.
+    pub discovery: bool,
+    /// `routes`, if they stand here.
+    pub routes: Option<&'a Node>,
+}
+
+fn or<T>(written: Option<T>, by: SetBy, default: T) -> Sourced<T> {
+    written.map_or((default, SetBy::Default), |value| (value, by))
+}
+
+fn below<'a>(root: &Section<'a>, key: &'static str, name: &'static str) -> Section<'a> {
+    root.section(key, name)
+        .unwrap_or_else(|| Section::absent(root.report, name))
+}
+
+/// Reads the whole file below `root`. `admin_key` is the one of the environment.
+pub fn read<'a>(root: Section<'a>, admin_key: Option<&str>) -> Process<'a> {
+    let server = below(&root, "server", "server");
+    let proxy = below(&root, "proxy", "proxy");
+    let transport = below(&proxy, "transport", "proxy.transport");
+    proxy.finish();
+    let firewall = firewall::read(below(&root, "firewall", "firewall"));
+    let discovery = read_discovery(&root);
+    let admin = read_admin(below(&root, "admin", "admin"), admin_key);
+    let logging = read_logging(below(&root, "logging", "logging"));
+    root.known("routes");
+    let routes = root.mark_of("routes").and_then(|_| root.node("routes"));
+    root.finish();
+
+    let of_server = server.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
+    let of_transport = transport.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
+    let of_server = of_server.map(|mode| (mode, SetBy::Server));
+    let mode = of_transport
+        .map(|mode| (mode, SetBy::Transport))
+        .or(of_server);
+    let inherited = read_inherited(&server, &transport, &firewall, mode);
+    let settings = read_settings(&server, &transport, &inherited, firewall, admin, logging);
+    server.finish();
+    transport.finish();
+    Process {
+        settings,
+        inherited,
+        discovery,
+        routes,
+    }
+}
+
+fn read_inherited(
+    server: &Section<'_>,
+    transport: &Section<'_>,
+    firewall: &Firewall,
+    chunked_mode: Option<Sourced<ChunkedMode>>,
+) -> Inherited {
+    let secs = Duration::from_secs;
+    let max_body_bytes = server.size("max_body_bytes", 0..=u64::MAX).map(|size| {
+        if size > 0 {
+            return size;
+        }
+        let text = "server.max_body_bytes: 0 lets bodies of any size through on every route \
+                    without a ceiling of its own";
+        server
+            .report
+            .warning(server.value_mark("max_body_bytes"), text);
+        u64::MAX
+    });
+    if server.mark_of("request_deadline").is_some() {
+        server.known("request_deadline");
+        let text = "request_deadline is not allowed in server: it would cut event streams and \
+                    downloads on every route (allowed: on a route, in routes.yaml)";
+        server
+            .report
+            .fault(server.mark_of("request_deadline").unwrap_or_default(), text);
+    }
+    Inherited {
+        worker_pool_size: server.number("worker_pool_size", 1..=4096).unwrap_or(128),
+        max_body_bytes: or(max_body_bytes, SetBy::Server, DEFAULT_MAX_BODY_BYTES),
+        read_timeout: or(server.duration("read_timeout"), SetBy::Server, secs(5)),
+        write_timeout: or(server.duration("write_timeout"), SetBy::Server, secs(5)),
+        min_progress_bytes: or(
+            server.size("min_progress_bytes", 0..=1 << 30),
+            SetBy::Server,
+            1024,
+        ),
+        upgrade_idle_timeout: or(
+            server.duration("upgrade_idle_timeout"),
+            SetBy::Server,
+            secs(60),
+        ),
+        header_deadline: or(server.deadline("header_deadline"), SetBy::Server, None),
+        chunked_mode: chunked_mode.unwrap_or((ChunkedMode::Normalize, SetBy::Default)),
+        response_header_timeout: or(
+            transport.duration("response_header_timeout"),
+            SetBy::Transport,
+            secs(10),
+        ),
+        upstream_idle_timeout: or(
+            transport.duration("upstream_idle_timeout"),
+            SetBy::Transport,
+            secs(60),
+        ),
+        body_timeout: or(firewall.body_timeout, SetBy::Firewall, secs(30)),
+        min_body_rate: or(firewall.min_body_rate, SetBy::Firewall, 100),
+    }
+}
+
+fn read_settings(
+    server: &Section<'_>,
+    transport: &Section<'_>,
+    inherited: &Inherited,
+    firewall: Firewall,
+    admin: Admin,
+    logging: Logging,
+) -> Settings {
+    let secs = Duration::from_secs;
+    let engines = [
+        ("auto", EngineChoice::Auto),
+        ("io_uring", EngineChoice::IoUring),
+        ("epoll", EngineChoice::Epoll),
+    ];
+    let both = [inherited.read_timeout.0, firewall.header_timeout];
+    let header_timeout = both.into_iter().filter(|timeout| !timeout.is_zero()).min();
+    // A head is read into one pooled buffer of 64 KiB.
+    let max_header_bytes = server
+        .number("max_header_bytes", 256..=65_536)
+        .unwrap_or(8192);
+    Settings {
+        listen: read_listen(server),
+        worker_pool_size: inherited.worker_pool_size,
+        engine: server
+            .choice("engine", &engines, 3)
+            .unwrap_or(EngineChoice::Auto),
+        header_timeout: header_timeout.unwrap_or(Duration::ZERO),
+        read_timeout: inherited.read_timeout.0,
+        write_timeout: inherited.write_timeout.0,
+        idle_timeout: server.duration("idle_timeout").unwrap_or(secs(30)),
+        max_header_bytes: firewall.max_header_bytes.min(max_header_bytes),
+        max_header_count: firewall.max_header_count,
+        max_body_bytes: inherited.max_body_bytes.0,
+        min_progress_bytes: inherited.min_progress_bytes.0,
+        shutdown_grace: server.duration("shutdown_grace").unwrap_or(secs(30)),
+        drain_delay: server.duration("drain_delay").unwrap_or(Duration::ZERO),
+        proxy_protocol: server.boolean("proxy_protocol").unwrap_or(false),
+        via: server.boolean("via").unwrap_or(false),
+        explain_header: server.boolean("explain_header").unwrap_or(false),
+        watch: server.boolean("watch").unwrap_or(false),
+        buffer_memory: server
+            .size("buffer_memory", 65_536..=1 << 44)
+            .unwrap_or(256 << 20),
+        connect_timeout: transport.duration("connect_timeout").unwrap_or(secs(10)),
+        idle_conn_timeout: transport.duration("idle_conn_timeout").unwrap_or(secs(30)),
+        max_idle_per_target: transport
+            .number("max_idle_per_target", 0..=1_000_000)
+            .unwrap_or(100),
+        dns_refresh: read_dns_refresh(transport),
+        trusted_proxies: firewall.trusted_proxies,
+        client_ip_header: firewall.client_ip_header,
+        logging,
+        admin,
+    }
+}
+
+fn read_dns_refresh(transport: &Section<'_>) -> Duration {
+    let refresh = transport
+        .duration("dns_refresh")
+        .unwrap_or(Duration::from_secs(30));
+    if refresh < Duration::from_secs(1) {
+        let text = "proxy.transport.dns_refresh is too short (allowed: 1s or more)";
+        transport
+            .report
+            .fault(transport.value_mark("dns_refresh"), text);
+    }
+    refresh.min(LONGEST)
+}
+
+fn read_listen(server: &Section<'_>) -> Vec<SocketAddr> {
+    let port = server.number("port", 0..=65_535).unwrap_or(8080);
+    let host = server.string("host");
+    if let Some(list) = server.list("listen") {
+        if host.is_some() {
+            let text = "server.listen and server.host exclude each other (allowed: one of them)";
+            server
+                .report
+                .fault(server.mark_of("listen").unwrap_or_default(), text);
+        }
+        if list.is_empty() {
+            server.report.fault(
+                server.value_mark("listen"),
+                "server.listen is an empty list",
+            );
+        }
+        return read_addresses(server, list, port);
+    }
+    let address = match host {
+        None => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        Some(host) => parse_ip(host),
+    };
+    if address.is_none() {
+        let text = format!(
+            "server.host: \"{}\" is not an address (allowed: an IPv4 or IPv6 address, localhost)",
+            host.unwrap_or_default()
+        );
+        server.report.fault(server.value_mark("host"), text);
+    }
+    address
+        .map(|address| SocketAddr::new(address, port))
+        .into_iter()
+        .collect()
+}
+
+fn read_addresses(server: &Section<'_>, list: &[Node], port: u16) -> Vec<SocketAddr> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for node in list {
+        let text = match &node.value {
+            Value::Scalar { text, .. } => text.as_str(),
+            Value::Null | Value::List(_) | Value::Map(_) => "",
+        };
+        match parse_listen(text, port) {
+            Some(address) if address.port() != 0 && addresses.contains(&address) => {
+                let text = format!("server.listen: \"{address}\" is listed twice");
+                server.report.fault(node.mark, text);
+            }
+            Some(address) => addresses.push(address),
+            None => {
+                let text = format!(
+                    "server.listen: \"{text}\" is not an address (allowed: 127.0.0.1:8080, \
+                     [::1]:8080, :8080, or an address alone)"
+                );
+                server.report.fault(node.mark, text);
+            }
+        }
+    }
+    addresses
+}
+
+/// `address:port`, `:port`, or an address alone with the port of `server.port`.
+pub fn parse_listen(text: &str, default_port: u16) -> Option<SocketAddr> {
+    if let Some(address) = parse_ip(text) {
+        return Some(SocketAddr::new(address, default_port));
+    }
+    let (host, port) = text.rsplit_once(':')?;
+    let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    let port = port.parse().ok().filter(|_| digits)?;
+    let bracketed = host.starts_with('[');
+    let address = match host {
+        "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        host => parse_ip(host).filter(|address| address.is_ipv4() || bracketed)?,
+    };
+    Some(SocketAddr::new(address, port))
+}
+
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    if text == "localhost" {
+        return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    match bare {
+        Some(inside) => inside.parse().ok().map(IpAddr::V6),
+        None => text.parse().ok(),
+    }
+}
+
+/// Address blocks of a list.
+pub fn read_cidrs(section: &Section<'_>, key: &'static str) -> Option<Vec<Cidr>> {
+    let list = section.list(key)?;
+    let mut blocks = Vec::new();
+    for node in list {
+        let (text, problem) = match &node.value {
+            Value::Scalar { text, .. } => match text.parse() {
+                Ok(block) => {
+                    blocks.push(block);
+                    continue;
+                }
+                Err(CidrError::Address) => (text.as_str(), "is not an address or address block"),
+                Err(CidrError::Bits) => (text.as_str(), "has a bad number of bits"),
+            },
+            value => (value.kind(), "is not an address or address block"),
+        };
+        let hint = "(allowed: 10.0.0.0/8, 192.0.2.1, 2001:db8::/32)";
+        section.report.fault(
+            node.mark,
+            format!("{}.{key}: \"{text}\" {problem} {hint}", section.name),
+        );
+    }
+    Some(blocks)
+}
+
+fn read_admin(admin: Section<'_>, from_environment: Option<&str>) -> Admin {
+    let written = admin.string("key");
+    if written == Some("") {
+        admin.report.fault(
+            admin.value_mark("key"),
+            "admin.key is empty (leave it out for none)",
+        );
+    }
+    let key = written.or(from_environment).filter(|key| !key.is_empty());
+    let loopback = ["127.0.0.1/32", "::1/128"]
+        .iter()
+        .filter_map(|block| block.parse().ok());
+    let listen = admin.string("listen");
+    let address = listen
+        .and_then(|text| parse_listen(text, 0))
+        .filter(|a| a.port() != 0);
+    if let (Some(text), None) = (listen, address) {
+        let text = format!(
+            "admin.listen: \"{text}\" is not an address with a port (allowed: 127.0.0.1:9901, [::1]:9901)"
+        );
+        admin.report.fault(admin.value_mark("listen"), text);
+    }
+    let made = Admin {
+        key: key.map(str::to_owned),
+        subnets: read_cidrs(&admin, "subnets").unwrap_or_else(|| loopback.collect()),
+        listen: address,
+    };
+    admin.finish();
+    made
+}
+
+fn read_logging(logging: Section<'_>) -> Logging {
+    use log::LevelFilter::{Debug, Error, Info, Off, Trace, Warn};
+    let levels = [
+        ("off", Off),
+        ("error", Error),
+        ("warn", Warn),
+        ("info", Info),
+        ("debug", Debug),
+        ("trace", Trace),
+        ("warning", Warn),
+    ];
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    let access_log = match logging.string("access_log") {
+        None | Some("off" | "false") => None,
+        Some("stdout" | "on" | "true") => Some(LogSink::Stdout),
+        Some(path) => Some(LogSink::File(PathBuf::from(path))),
+    };
+    let made = Logging {
+        level: logging.choice("level", &levels, 6).unwrap_or(Info),
+        format: logging
+            .choice("format", &formats, 2)
+            .unwrap_or(LogFormat::Text),
+        access_log,
+        error_log: logging.string("error_log").map(PathBuf::from),
+    };
+    logging.finish();
+    made
+}
+
+/// Checks the block and tells whether discovery is on (D1: a block without `enabled` is).
+fn read_discovery(root: &Section<'_>) -> bool {
+    let Some(discovery) = root.section("discovery", "discovery") else {
+        return false;
+    };
+    let engines = [("auto", ()), ("docker", ()), ("podman", ())];
+    let enabled = discovery.boolean("enabled").unwrap_or(true);
+    let engine = discovery.string("engine");
+    if let Some(name) = engine.filter(|name| matches!(*name, "containerd" | "cri-o" | "crio")) {
+        let text = format!(
+            "discovery.engine: {name} speaks gRPC, not the Docker API (allowed: auto, docker, podman)"
+        );
+        discovery.report.fault(discovery.value_mark("engine"), text);
+    } else {
+        discovery.choice("engine", &engines, 3);
+    }
+    discovery.string("socket_path");
+    discovery.duration("poll_interval");
+    discovery.integer("default_weight", 1..=1000);
+    discovery.string("network");
+    discovery.finish();
+    if enabled {
+        root.note_pending_value("discovery", "on");
+    }
+    enabled
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn listening_addresses() {
+        for (text, expected) in [
+            ("127.0.0.1:8080", Some("127.0.0.1:8080")),
+            (":9000", Some("0.0.0.0:9000")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("::1", Some("[::1]:7")),
+            ("[::]", Some("[::]:7")),
+            ("localhost", Some("127.0.0.1:7")),
+            ("localhost:1", Some("127.0.0.1:1")),
+            ("10.0.0.1", Some("10.0.0.1:7")),
+            ("", None),
+            ("example.com:80", None),
+            ("127.0.0.1:99999", None),
+            ("127.0.0.1:+80", None),
+            ("127.0.0.1:", None),
+            ("8080", None),
+        ] {
+            let expected = expected.map(|e| e.parse().unwrap());
+            assert_eq!(parse_listen(text, 7), expected, "{text}");
+        }
+    }
+}

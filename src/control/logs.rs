@@ -1,0 +1,183 @@
+//! The two logs: where they go, and opening them again after they were moved away.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::policy::settings::{LogSink, Logging};
+use crate::server::access_log::LogSource;
+
+/// Appends to a file, and opens it again on demand (SIGUSR1 after a rotation).
+#[derive(Clone, Debug)]
+pub struct Reopener(Arc<AtomicBool>);
+
+impl Reopener {
+    /// At the next write.
+    pub fn reopen(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct AppendFile {
+    path: Arc<Path>,
+    file: File,
+    reopen: Arc<AtomicBool>,
+}
+
+impl AppendFile {
+    fn open(path: &Path) -> io::Result<(Self, Reopener)> {
+        let reopen = Arc::new(AtomicBool::new(false));
+        let file = append(path)?;
+        let this = AppendFile {
+            path: path.into(),
+            file,
+            reopen: Arc::clone(&reopen),
+        };
+        Ok((this, Reopener(reopen)))
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot write to {}: {error}", path.display()),
+            )
+        })
+}
+
+impl Write for AppendFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.reopen.swap(false, Ordering::Relaxed) {
+            // Without the new file, the old one is better than none.
+            if let Ok(file) = append(&self.path) {
+                self.file = file;
+            }
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Starts the error log (`log` macros). `RUST_LOG` overrides the configured level. Returns what
+/// reopens it, if it is a file.
+pub fn start_error_log(logging: &Logging) -> io::Result<Option<Reopener>> {
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(logging.level).parse_default_env();
+    let mut reopener = None;
+    if let Some(path) = &logging.error_log {
+        let (file, its) = AppendFile::open(path)?;
+        builder.target(env_logger::Target::Pipe(Box::new(file)));
+        reopener = Some(its);
+    }
+    // Only the first start in a process can set the logger.
+    let _ = builder.try_init();
+    Ok(reopener)
+}
+
+/// Starts the thread that writes the access log; it ends when all reactors have.
+pub fn start_access_log(
+    sink: &LogSink,
+    source: LogSource,
+) -> io::Result<(JoinHandle<()>, Option<Reopener>)> {
+    let (out, reopener): (Box<dyn Write + Send>, _) = match sink {
+        LogSink::Stdout => (Box::new(io::stdout()), None),
+        LogSink::File(path) => {
+            let (file, reopener) = AppendFile::open(path)?;
+            (Box::new(file), Some(reopener))
+        }
+    };
+    let thread = thread::Builder::new()
+        .name("access-log".to_owned())
+        .spawn(move || write_batches(BufWriter::with_capacity(64 * 1024, out), &source))?;
+    Ok((thread, reopener))
+}
+
+fn write_batches(mut out: impl Write, source: &LogSource) {
+    let mut told = 0;
+    while let Ok(first) = source.batches.recv() {
+        let mut next = Some(first);
+        while let Some(mut batch) = next {
+            if let Err(error) = out.write_all(&batch) {
+                log::error!("access log: {error}");
+            }
+            batch.clear();
+            // When nobody needs the memory it goes.
+            let _ = source.empty.try_send(batch);
+            next = source.batches.try_recv().ok();
+        }
+        if let Err(error) = out.flush() {
+            log::error!("access log: {error}");
+        }
+        let dropped = source.dropped.load(Ordering::Relaxed);
+        if dropped != told {
+            log::warn!(
+                "access log: {} batches of lines were dropped",
+                dropped - told
+            );
+            told = dropped;
+        }
+    }
+}
+
+/// All that SIGUSR1 opens again.
+#[derive(Debug, Default)]
+pub struct Reopeners(Mutex<Vec<Reopener>>);
+
+impl Reopeners {
+    /// Adds one.
+    pub fn add(&self, reopener: Option<Reopener>) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(reopener);
+    }
+
+    /// Opens all of them again.
+    pub fn reopen_all(&self) {
+        for reopener in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            reopener.reopen();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::server::access_log::channel;
+    use std::fs;
+
+    #[test]
+    fn a_file_that_was_moved_away_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let (log, source) = channel();
+        let (thread, reopener) = start_access_log(&LogSink::File(path.clone()), source).unwrap();
+        let moved = folder.path().join("access.log.1");
+        let mut lines = b"one\n".to_vec();
+        log.hand_over(&mut lines);
+        while fs::read(&path).unwrap() != b"one\n" {
+            thread::yield_now();
+        }
+        fs::rename(&path, &moved).unwrap();
+        reopener.unwrap().reopen();
+        lines = b"two\n".to_vec();
+        log.hand_over(&mut lines);
+        drop(log);
+        thread.join().unwrap();
+        assert_eq!(fs::read(&moved).unwrap(), b"one\n");
+        assert_eq!(fs::read(&path).unwrap(), b"two\n");
+    }
+}

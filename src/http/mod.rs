@@ -1,0 +1,61 @@
+//! HTTP/1.1 on the wire (RFC 9110, RFC 9112) as pure functions over bytes: no
+//! descriptor, no clock, and no allocation once the caller's buffers are warm.
+//!
+//! ```text
+//!  client bytes ─▶ scan ─▶ request ─▶ path ─▶ (route, target) ─▶ forward ─▶ upstream bytes
+//!                            │                                      │
+//!                            ├── framing: how long is the body ─────┤
+//!                            │   chunk: the chunked coding          │
+//!                            ▼                                      ▼
+//!                          answer ◀── refusals          response ◀─ scan ◀─ upstream bytes
+//! ```
+//!
+//! | file           | subject                                                     |
+//! | -------------- | ----------------------------------------------------------- |
+//! | `syntax`       | tokens, lists, versions, decimal numbers                    |
+//! | `field`        | the fields that a proxy treats specially                    |
+//! | `write`        | the lines that written heads are made of                    |
+//! | `scan`         | finds the end of a head in a growing buffer, strictly, once |
+//! | `host`         | the authority of a request                                  |
+//! | `framing`      | the one place that decides how long a body is               |
+//! | `request`      | a request head                                              |
+//! | `request_line` | its first line, the forms of a target                       |
+//! | `response`     | an upstream's response head                                 |
+//! | `path`         | normal form, prefixes, joining                              |
+//! | `chunk`        | the chunked coding, both ways                               |
+//! | `forward`      | the request head that the upstream sees                     |
+//! | `reply`        | the response head that the client sees                      |
+//! | `rewrite`      | `Location` and cookie paths behind a stripped prefix        |
+//! | `answer`       | every answer that toron gives itself                        |
+
+pub mod answer;
+pub mod chunk;
+pub mod field;
+pub mod forward;
+pub mod framing;
+pub mod host;
+pub mod path;
+pub mod reply;
+pub mod request;
+mod request_line;
+pub mod response;
+pub mod rewrite;
+pub mod scan;
+pub mod syntax;
+pub(crate) mod write;
+
+pub use answer::{Answer, Rendering};
+pub use field::{field_slots, FieldSlot};
+pub use forward::{write_request_head, Forward, UpstreamFraming};
+pub use framing::{RequestBody, ResponseBody};
+pub use reply::{write_response_head, Reply};
+pub use request::{
+    Expect, HeadLimits, Method, RequestFacts, RequestFault, RequestHead, Target, UpgradeAsked,
+};
+pub use response::{Asked, InvalidResponse, ResponseFacts, ResponseHead};
+pub use rewrite::Rewrite;
+pub use scan::{HeadScanner, Scan};
+pub use syntax::Version;
+
+#[cfg(test)]
+mod tests;

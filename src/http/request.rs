@@ -1,0 +1,364 @@
+//! A request head: httparse for the cutting, strict checks (I4, I6) around it.
+
+use super::answer::Answer;
+use super::field::{self, FieldSlot, Name};
+use super::framing::{FramingFault, FramingFields, RequestBody};
+use super::host::Authority;
+use super::request_line::RequestLine;
+use super::scan;
+use super::syntax::{list, Version};
+
+pub use super::request_line::Target;
+
+/// Limits on a head beyond its size in bytes, which the caller's buffer sets.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    /// Most fields (`firewall.max_header_count`); the slots given to `parse`
+    /// are a limit as well.
+    pub max_fields: usize,
+}
+
+/// Most options in all `Connection` fields together. Each may name a field to
+/// remove, so that forwarding costs fields × options comparisons.
+pub const MAX_CONNECTION_OPTIONS: usize = 32;
+
+/// A method, as far as the proxy cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Options,
+    Trace,
+    Patch,
+    Connect,
+    /// Any other token; nothing is assumed about it.
+    Other,
+}
+
+impl Method {
+    /// The method written as `name`; methods are case-sensitive.
+    pub fn of(name: &[u8]) -> Method {
+        match name {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            b"POST" => Method::Post,
+            b"PUT" => Method::Put,
+            b"DELETE" => Method::Delete,
+            b"OPTIONS" => Method::Options,
+            b"TRACE" => Method::Trace,
+            b"PATCH" => Method::Patch,
+            b"CONNECT" => Method::Connect,
+            _ => Method::Other,
+        }
+    }
+
+    /// Idempotent by RFC 9110 section 9.2.2: may be sent again.
+    pub fn is_idempotent(self) -> bool {
+        matches!(
+            self,
+            Method::Get
+                | Method::Head
+                | Method::Put
+                | Method::Delete
+                | Method::Options
+                | Method::Trace
+        )
+    }
+}
+
+/// What the client expects before it sends its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Nothing (also every HTTP/1.0 client, RFC 9110 section 10.1.1).
+    None,
+    /// `100-continue`.
+    Continue,
+    /// Something else: 417 (I11).
+    Other,
+}
+
+/// A protocol change that the client asks for (RFC 9110 section 7.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeAsked {
+    /// None, or not properly named in `Connection`.
+    No,
+    /// To `h2c`: not passed on (R14); the request goes on without it.
+    H2c,
+    /// To something else, which the upstream decides about.
+    Yes,
+}
+
+/// What the life of a request depends on, without a borrow of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// The method.
+    pub method: Method,
+    /// The client's version.
+    pub version: Version,
+    /// How long the body is.
+    pub body: RequestBody,
+    /// Whether the client wants to go on with this connection.
+    pub keep_alive: bool,
+    /// What it expects before it sends the body.
+    pub expect: Expect,
+    /// Whether it asks for another protocol.
+    pub upgrade: UpgradeAsked,
+    /// Whether it takes trailers (`TE: trailers`).
+    pub te_trailers: bool,
+}
+
+/// A valid request head, borrowed from the receive buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'b, 'f> {
+    /// What outlives the buffer.
+    pub facts: RequestFacts,
+    /// The method as sent.
+    pub method: &'b [u8],
+    /// The form of the target.
+    pub target: Target<'b>,
+    /// The path as sent, not normalised; `*` in asterisk form, `/` when an
+    /// absolute target has none.
+    pub path: &'b [u8],
+    /// What stands behind the first `?`, byte for byte.
+    pub query: Option<&'b [u8]>,
+    /// The authority asked for; only an HTTP/1.0 request may have none.
+    pub host: Option<Authority<'b>>,
+    pub(super) fields: &'f [httparse::Header<'b>],
+    pub(super) nominates: bool,
+}
+
+impl<'b, 'f> RequestHead<'b, 'f> {
+    /// All fields in order, as sent.
+    pub fn fields(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + 'f {
+        self.fields.iter().map(|f| (f.name, f.value))
+    }
+
+    /// The first field called `name` (any case).
+    pub fn field(&self, name: &str) -> Option<&'b [u8]> {
+        self.fields
+            .iter()
+            .find(|f| f.name.eq_ignore_ascii_case(name))
+            .map(|f| f.value)
+    }
+
+    /// The options of all `Connection` fields.
+    pub fn connection_options(&self) -> impl Iterator<Item = &'b [u8]> + 'f {
+        field::connection_options(self.fields)
+    }
+}
+
+/// A head that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFault {
+    /// What the client is told.
+    pub answer: Answer,
+    /// What exactly was wrong, for log and refusals.
+    pub reason: &'static str,
+}
+
+impl RequestFault {
+    /// 400 with a reason code.
+    pub fn bad(reason: &'static str) -> Self {
+        Self {
+            answer: Answer::BadRequest,
+            reason,
+        }
+    }
+}
+
+impl From<super::path::PathFault> for RequestFault {
+    fn from(fault: super::path::PathFault) -> Self {
+        Self::bad(fault.reason())
+    }
+}
+
+impl From<super::chunk::ChunkFault> for RequestFault {
+    fn from(fault: super::chunk::ChunkFault) -> Self {
+        let answer = match fault {
+            super::chunk::ChunkFault::Bad(_) => Answer::BadRequest,
+            super::chunk::ChunkFault::TrailersTooLarge => Answer::HeadTooLarge,
+        };
+        Self {
+            answer,
+            reason: fault.reason(),
+        }
+    }
+}
+
+/// Parses `head`, exactly the bytes of one head as found by
+/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes
+/// here, wherever the bytes came from; only the reason code is then less exact.
+pub fn parse<'b, 'f>(
+    head: &'b [u8],
+    limits: &HeadLimits,
+    slots: &'f mut [FieldSlot<'b>],
+) -> Result<RequestHead<'b, 'f>, RequestFault> {
+    if !scan::has_strict_lines(head) {
+        return Err(RequestFault::bad("bad_line_end"));
+    }
+    let line = RequestLine::cut(head)?;
+    let room = limits.max_fields.min(slots.len());
+    let mut parsed = httparse::Request::new(&mut []);
+    match parsed.parse_with_uninit_headers(head, slots.get_mut(..room).unwrap_or_default()) {
+        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
+        Ok(_) => return Err(RequestFault::bad("incomplete_head")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(RequestFault {
+                answer: Answer::HeadTooLarge,
+                reason: "too_many_fields",
+            })
+        }
+        Err(_) => return Err(RequestFault::bad("bad_head")),
+    }
+    let fields: &'f [httparse::Header<'b>] = parsed.headers;
+    let survey = Survey::of(head, fields);
+    let goal = line.goal()?;
+    Ok(RequestHead {
+        facts: survey.facts(Method::of(line.method), line.version)?,
+        method: line.method,
+        target: goal.target,
+        path: goal.path,
+        query: goal.query,
+        host: survey.host(line.version, &goal.target)?,
+        fields,
+        nominates: survey.nominates,
+    })
+}
+
+/// One pass over the fields.
+struct Survey<'b> {
+    hosts: usize,
+    host: &'b [u8],
+    framing: FramingFields,
+    options: usize,
+    close: bool,
+    keep_alive: bool,
+    upgrade_option: bool,
+    nominates: bool,
+    upgrade: UpgradeAsked,
+    expect: Expect,
+    te_trailers: bool,
+}
+
+impl<'b> Survey<'b> {
+    fn of(head: &'b [u8], fields: &[httparse::Header<'b>]) -> Self {
+        let mut survey = Survey {
+            hosts: 0,
+            host: b"",
+            framing: FramingFields::default(),
+            options: 0,
+            close: false,
+            keep_alive: false,
+            upgrade_option: false,
+            nominates: false,
+            upgrade: UpgradeAsked::No,
+            expect: Expect::None,
+            te_trailers: false,
+        };
+        for f in fields {
+            survey.take(head, f);
+        }
+        survey
+    }
+
+    fn take(&mut self, head: &'b [u8], f: &httparse::Header<'b>) {
+        match Name::of(f.name) {
+            Name::Host => {
+                self.hosts += 1;
+                self.host = f.value;
+            }
+            Name::ContentLength => self.framing.content_length(f.value),
+            Name::TransferEncoding => {
+                self.framing.transfer_encoding(field::untrimmed(head, f));
+            }
+            Name::Connection => list(f.value).for_each(|option| self.option(option)),
+            Name::Upgrade => list(f.value).for_each(|protocol| self.protocol(protocol)),
+            Name::Expect => self.expectation(f.value),
+            Name::Te => {
+                self.te_trailers |= list(f.value).any(|t| t.eq_ignore_ascii_case(b"trailers"));
+            }
+            _ => {}
+        }
+    }
+
+    fn option(&mut self, option: &[u8]) {
+        self.options += 1;
+        if option.eq_ignore_ascii_case(b"close") {
+            self.close = true;
+        } else if option.eq_ignore_ascii_case(b"keep-alive") {
+            self.keep_alive = true;
+        } else if option.eq_ignore_ascii_case(b"upgrade") {
+            self.upgrade_option = true;
+        } else {
+            self.nominates = true;
+        }
+    }
+
+    fn protocol(&mut self, protocol: &[u8]) {
+        if protocol.eq_ignore_ascii_case(b"h2c") {
+            self.upgrade = UpgradeAsked::H2c;
+        } else if self.upgrade == UpgradeAsked::No {
+            self.upgrade = UpgradeAsked::Yes;
+        }
+    }
+
+    fn expectation(&mut self, value: &[u8]) {
+        let is_continue = value.eq_ignore_ascii_case(b"100-continue");
+        self.expect = match self.expect {
+            Expect::Other => Expect::Other,
+            Expect::None | Expect::Continue if is_continue => Expect::Continue,
+            Expect::None | Expect::Continue => Expect::Other,
+        };
+    }
+
+    fn facts(&self, method: Method, version: Version) -> Result<RequestFacts, RequestFault> {
+        let body = self
+            .framing
+            .request_body(version)
+            .map_err(|fault| match fault {
+                FramingFault::Bad(reason) => RequestFault::bad(reason),
+                FramingFault::Unsupported => RequestFault {
+                    answer: Answer::UnsupportedCoding,
+                    reason: "unsupported_coding",
+                },
+            })?;
+        if self.options > MAX_CONNECTION_OPTIONS {
+            return Err(RequestFault::bad("too_many_connection_options"));
+        }
+        let modern = version == Version::Http11;
+        Ok(RequestFacts {
+            method,
+            version,
+            body,
+            keep_alive: !self.close && (modern || self.keep_alive),
+            expect: if modern { self.expect } else { Expect::None },
+            upgrade: if modern && self.upgrade_option {
+                self.upgrade
+            } else {
+                UpgradeAsked::No
+            },
+            te_trailers: self.te_trailers,
+        })
+    }
+
+    fn host(
+        &self,
+        version: Version,
+        target: &Target<'b>,
+    ) -> Result<Option<Authority<'b>>, RequestFault> {
+        let named = match self.hosts {
+            0 if version == Version::Http10 => None,
+            0 => return Err(RequestFault::bad("missing_host")),
+            1 => Some(Authority::parse(self.host).ok_or(RequestFault::bad("bad_host"))?),
+            _ => return Err(RequestFault::bad("repeated_host")),
+        };
+        Ok(match target {
+            Target::Absolute(authority) => Some(*authority),
+            Target::Origin | Target::Asterisk => named,
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! The request line (RFC 9112 section 3): three tokens, and the four forms of a
+//! target.
+
+use super::answer::Answer;
+use super::host::Authority;
+use super::request::{Method, RequestFault};
+use super::syntax::{visible_run, Version};
+
+/// The form of the request target (RFC 9112 section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'b> {
+    /// `/path?query`.
+    Origin,
+    /// `http://authority/path?query`; the authority replaces `Host` (I6).
+    Absolute(Authority<'b>),
+    /// `OPTIONS *`, answered by toron itself.
+    Asterisk,
+}
+
+/// Where a request goes.
+pub(super) struct Goal<'b> {
+    pub(super) target: Target<'b>,
+    pub(super) path: &'b [u8],
+    pub(super) query: Option<&'b [u8]>,
+}
+
+pub(super) struct RequestLine<'b> {
+    pub(super) method: &'b [u8],
+    pub(super) version: Version,
+    target: &'b [u8],
+}
+
+impl<'b> RequestLine<'b> {
+    /// Cuts the first line of a head that the scanner has passed.
+    pub(super) fn cut(head: &'b [u8]) -> Result<Self, RequestFault> {
+        let line = head.split(|&b| b == b'\r').next().unwrap_or_default();
+        let mut parts = line.split(|&b| b == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(RequestFault::bad("bad_request_line"));
+        };
+        if target.is_empty() {
+            return Err(RequestFault::bad("bad_request_line"));
+        }
+        if visible_run(target) != target.len() {
+            return Err(RequestFault::bad("bad_target"));
+        }
+        Ok(Self {
+            method,
+            target,
+            version: version_of(version)?,
+        })
+    }
+
+    /// What the target means for this method.
+    pub(super) fn goal(&self) -> Result<Goal<'b>, RequestFault> {
+        let target = self.target;
+        let method = Method::of(self.method);
+        if method == Method::Connect {
+            return Err(RequestFault {
+                answer: Answer::ConnectRefused,
+                reason: "connect",
+            });
+        }
+        if target.contains(&b'#') {
+            return Err(RequestFault::bad("fragment_in_target"));
+        }
+        match target {
+            [b'/', ..] => {
+                let (path, query) = split_query(target);
+                Ok(Goal {
+                    target: Target::Origin,
+                    path,
+                    query,
+                })
+            }
+            b"*" if method == Method::Options => Ok(Goal::ASTERISK),
+            _ => absolute(target, method),
+        }
+    }
+}
+
+impl Goal<'static> {
+    const ASTERISK: Self = Goal {
+        target: Target::Asterisk,
+        path: b"*",
+        query: None,
+    };
+}
+
+fn version_of(text: &[u8]) -> Result<Version, RequestFault> {
+    match text {
+        b"HTTP/1.1" => Ok(Version::Http11),
+        b"HTTP/1.0" => Ok(Version::Http10),
+        [b'H', b'T', b'T', b'P', b'/', a, b'.', b] if a.is_ascii_digit() && b.is_ascii_digit() => {
+            Err(RequestFault {
+                answer: Answer::VersionNotSupported,
+                reason: "unsupported_version",
+            })
+        }
+        _ => Err(RequestFault::bad("bad_version")),
+    }
+}
+
+fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match target.iter().position(|&b| b == b'?') {
+        Some(at) => (target.get(..at).unwrap_or_default(), target.get(at + 1..)),
+        None => (target, None),
+    }
+}
+
+fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
+    [&b"http://"[..], b"https://"]
+        .into_iter()
+        .find_map(|scheme| {
+            let (front, rest) = target.split_at_checked(scheme.len())?;
+            front.eq_ignore_ascii_case(scheme).then_some(rest)
+        })
+}
+
+fn absolute(target: &[u8], method: Method) -> Result<Goal<'_>, RequestFault> {
+    let rest = strip_scheme(target).ok_or(RequestFault::bad("bad_target"))?;
+    let end = rest
+        .iter()
+        .position(|&b| b == b'/' || b == b'?')
+        .unwrap_or(rest.len());
+    let (authority, rest) = rest.split_at_checked(end).unwrap_or((rest, &[]));
+    if authority.contains(&b'@') {
+        return Err(RequestFault::bad("userinfo_in_target"));
+    }
+    let authority = Authority::parse(authority).ok_or(RequestFault::bad("bad_authority"))?;
+    let (path, query) = split_query(rest);
+    // RFC 9112 section 3.2.4: no path and no query means the server itself.
+    if method == Method::Options && path.is_empty() && query.is_none() {
+        return Ok(Goal::ASTERISK);
+    }
+    let path = if path.is_empty() { b"/" } else { path };
+    Ok(Goal {
+        target: Target::Absolute(authority),
+        path,
+        query,
+    })
+}

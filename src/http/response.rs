@@ -1,0 +1,236 @@
+//! A response head from an upstream. Whatever is wrong with it is one and the
+//! same answer to the client (502), with a reason code for the log.
+
+use super::field::{self, FieldSlot, Name};
+use super::framing::{FramingFault, FramingFields, ResponseBody};
+use super::request::{Method, RequestFacts, UpgradeAsked};
+use super::syntax::{decimal, list, trim_ows, Version};
+
+/// Most bytes of a response head (I27).
+pub const MAX_RESPONSE_HEAD: usize = 64 * 1024;
+
+/// What of the request decides how its response is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The request was HEAD.
+    pub head: bool,
+    /// The request went out with `Upgrade`.
+    pub upgrade: bool,
+}
+
+impl Asked {
+    /// What a request with these facts asks for.
+    pub fn by(facts: &RequestFacts) -> Self {
+        Self {
+            head: facts.method == Method::Head,
+            upgrade: facts.upgrade == UpgradeAsked::Yes,
+        }
+    }
+}
+
+/// A response that is not passed on: 502 (I27, I28).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidResponse {
+    /// What exactly was wrong.
+    pub reason: &'static str,
+}
+
+/// What the life of a response depends on, without a borrow of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseFacts {
+    /// The status code, 100 to 999.
+    pub status: u16,
+    /// The upstream's version.
+    pub version: Version,
+    /// How long the body is.
+    pub body: ResponseBody,
+    /// The declared `Content-Length`, also where no body follows (HEAD, 304).
+    pub declared_length: Option<u64>,
+    /// Whether the connection may carry another request once the body has been
+    /// read whole.
+    pub keep_alive: bool,
+    /// Seconds that the upstream keeps an idle connection
+    /// (`Keep-Alive: timeout=`).
+    pub keep_alive_timeout: Option<u64>,
+    /// `text/event-stream`, or `X-Accel-Buffering: no` (R15).
+    pub event_stream: bool,
+}
+
+impl ResponseFacts {
+    /// An interim response: another one follows.
+    pub fn is_interim(&self) -> bool {
+        (100..=199).contains(&self.status) && self.status != 101
+    }
+
+    /// The connection becomes a tunnel.
+    pub fn is_switch(&self) -> bool {
+        self.status == 101
+    }
+
+    /// Whether an interim response goes on to a client of `version` (R13): 100
+    /// belongs to the expectation and is the transaction's business.
+    pub fn relays_interim(&self, version: Version) -> bool {
+        self.is_interim() && self.status != 100 && version == Version::Http11
+    }
+}
+
+/// A valid response head, borrowed from the receive buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseHead<'b, 'f> {
+    /// What outlives the buffer.
+    pub facts: ResponseFacts,
+    /// The reason phrase as sent; empty when it holds other than ASCII.
+    pub reason: &'b str,
+    pub(super) fields: &'f [httparse::Header<'b>],
+    pub(super) nominates: bool,
+}
+
+impl<'b, 'f> ResponseHead<'b, 'f> {
+    /// All fields in order, as sent.
+    pub fn fields(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + 'f {
+        self.fields.iter().map(|f| (f.name, f.value))
+    }
+
+    /// The first field called `name` (any case).
+    pub fn field(&self, name: &str) -> Option<&'b [u8]> {
+        self.fields
+            .iter()
+            .find(|f| f.name.eq_ignore_ascii_case(name))
+            .map(|f| f.value)
+    }
+}
+
+/// Parses `head`, exactly the bytes of one head as found by
+/// [`HeadScanner`](super::HeadScanner).
+pub fn parse<'b, 'f>(
+    head: &'b [u8],
+    asked: Asked,
+    slots: &'f mut [FieldSlot<'b>],
+) -> Result<ResponseHead<'b, 'f>, InvalidResponse> {
+    let invalid = |reason| InvalidResponse { reason };
+    if !head.starts_with(b"HTTP/") {
+        return Err(invalid("bad_status_line"));
+    }
+    let mut parsed = httparse::Response::new(&mut []);
+    let outcome = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut parsed,
+        head,
+        slots,
+    );
+    match outcome {
+        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
+        Ok(_) => return Err(invalid("incomplete_head")),
+        Err(httparse::Error::TooManyHeaders) => return Err(invalid("too_many_fields")),
+        Err(httparse::Error::Version | httparse::Error::Status) => {
+            return Err(invalid("bad_status_line"))
+        }
+        Err(_) => return Err(invalid("bad_head")),
+    }
+    let status = parsed.code.unwrap_or(0);
+    let version = match parsed.version {
+        Some(1) => Version::Http11,
+        _ => Version::Http10,
+    };
+    let fields: &'f [httparse::Header<'b>] = parsed.headers;
+    let survey = Survey::of(head, fields);
+    Ok(ResponseHead {
+        facts: survey.facts(status, version, asked)?,
+        reason: parsed.reason.unwrap_or(""),
+        fields,
+        nominates: survey.nominates,
+    })
+}
+
+#[derive(Default)]
+struct Survey {
+    framing: FramingFields,
+    options: usize,
+    nominates: bool,
+    close: bool,
+    keep_alive: bool,
+    timeout: Option<u64>,
+    event_stream: bool,
+}
+
+impl Survey {
+    fn of(head: &[u8], fields: &[httparse::Header<'_>]) -> Self {
+        let mut survey = Survey::default();
+        for f in fields {
+            survey.take(head, f);
+        }
+        survey
+    }
+
+    fn take<'b>(&mut self, head: &'b [u8], f: &httparse::Header<'b>) {
+        match Name::of(f.name) {
+            Name::ContentLength => self.framing.content_length(f.value),
+            Name::TransferEncoding => self.framing.transfer_encoding(field::untrimmed(head, f)),
+            Name::Connection => {
+                for option in list(f.value) {
+                    self.options += 1;
+                    let close = option.eq_ignore_ascii_case(b"close");
+                    let keep_alive = option.eq_ignore_ascii_case(b"keep-alive");
+                    self.close |= close;
+                    self.keep_alive |= keep_alive;
+                    self.nominates |= !close && !keep_alive;
+                }
+            }
+            Name::KeepAlive => self.timeout = list(f.value).find_map(keep_alive_timeout),
+            Name::ContentType => self.event_stream |= is_event_stream(f.value),
+            Name::XAccelBuffering => self.event_stream |= f.value.eq_ignore_ascii_case(b"no"),
+            _ => {}
+        }
+    }
+
+    fn facts(
+        &self,
+        status: u16,
+        version: Version,
+        asked: Asked,
+    ) -> Result<ResponseFacts, InvalidResponse> {
+        let invalid = |reason| InvalidResponse { reason };
+        if status < 100 {
+            return Err(invalid("bad_status_line"));
+        }
+        if status == 101 && !asked.upgrade {
+            return Err(invalid("unasked_upgrade"));
+        }
+        if self.options > super::request::MAX_CONNECTION_OPTIONS {
+            return Err(invalid("too_many_connection_options"));
+        }
+        let body = self
+            .framing
+            .response_body(version, status, asked.head)
+            .map_err(|fault| match fault {
+                FramingFault::Bad(reason) => invalid(reason),
+                FramingFault::Unsupported => invalid("unsupported_coding"),
+            })?;
+        let persistent = !self.close && (version == Version::Http11 || self.keep_alive);
+        Ok(ResponseFacts {
+            status,
+            version,
+            body,
+            declared_length: self.framing.length(),
+            keep_alive: persistent && body != ResponseBody::UntilClose && status != 101,
+            keep_alive_timeout: self.timeout,
+            event_stream: self.event_stream,
+        })
+    }
+}
+
+fn keep_alive_timeout(parameter: &[u8]) -> Option<u64> {
+    let at = parameter.iter().position(|&b| b == b'=')?;
+    let (name, value) = parameter.split_at_checked(at)?;
+    if !trim_ows(name).eq_ignore_ascii_case(b"timeout") {
+        return None;
+    }
+    decimal(trim_ows(value.get(1..)?))
+}
+
+fn is_event_stream(content_type: &[u8]) -> bool {
+    let media = content_type
+        .split(|&b| b == b';')
+        .next()
+        .unwrap_or_default();
+    trim_ows(media).eq_ignore_ascii_case(b"text/event-stream")
+}

@@ -1,0 +1,11 @@
+//! Decisions: which route, which target, what holds. Pure: no descriptor, no file, no clock; time
+//! comes in as an argument.
+//!
+//! `control/config` makes the values of [`settings`] out of files, [`router`] compiles the routes
+//! into a table, reactors read both through one [`settings::Snapshot`] that is swapped whole.
+
+pub mod balance;
+pub mod cidr;
+mod map;
+pub mod router;
+pub mod settings;

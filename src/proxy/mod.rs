@@ -1,0 +1,12 @@
+//! The life of one request, without any input or output of its own.
+//!
+//! ```text
+//!   facts, input ──▶ transaction (state, window) ──▶ order
+//! ```
+
+pub mod facts;
+pub mod input;
+pub mod order;
+pub mod state;
+pub mod transaction;
+pub mod window;

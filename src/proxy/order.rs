@@ -1,0 +1,124 @@
+//! What a transaction wants done.
+
+/// What toron answers by itself in the course of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// 400: the body is malformed.
+    BadBody,
+    /// 413, tier 2.
+    BodyTooLarge,
+    /// 408: the client sends too slowly.
+    ClientTooSlow,
+    /// 502: no target could be connected.
+    ConnectFailed,
+    /// 502: the target's name has no address.
+    NoAddress,
+    /// 503: no descriptor or local port.
+    NoResources,
+    /// 502: closed before the response.
+    UpstreamClosed,
+    /// 502: not a valid response.
+    InvalidResponse,
+    /// 504 of I24.
+    ResponseHeaderTimeout,
+    /// 504 of I26.
+    UpstreamIdle,
+    /// 504 of I32.
+    HeaderDeadline,
+    /// 504 of I33.
+    RequestDeadline,
+}
+
+/// How the client connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientEnd {
+    /// The next request may come.
+    Keep,
+    /// Everything was sent and nothing is owed: close.
+    Close,
+    /// Everything was sent, but the client may still be sending: the common ending (I9).
+    Linger,
+    /// The client must be able to tell that the response is cut, or is gone anyway: close at once.
+    Sever,
+}
+
+/// The end of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// How the client connection goes on.
+    pub client: ClientEnd,
+    /// The upstream connection goes back to the idle pool; otherwise it is to be closed.
+    pub keep_upstream: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Connect to the upstream.
+    Connect {
+        /// Not through an idle connection.
+        fresh: bool,
+        /// Another target than the last, if there is one.
+        other_target: bool,
+    },
+    /// Send the request head and the body bytes that came with it; read the response meanwhile.
+    SendHead,
+    /// Move the rest of the body.
+    Upload,
+    /// Give up moving the body.
+    StopUpload,
+    /// Send a 100 of toron's own.
+    SendContinue,
+    /// Pass the interim response on, then go on reading heads.
+    SendInterim,
+    /// Leave the interim response out and go on reading heads.
+    SkipInterim,
+    /// Pass the response head and the body on.
+    Download,
+    /// Pass the 101 on, then bytes in both directions.
+    Tunnel,
+    /// Close the upstream connection; nothing of it is wanted any more.
+    CloseUpstream,
+    /// Send this answer.
+    Answer(Verdict),
+    /// The transaction is over.
+    Finish(Ending),
+}
+
+/// Orders of one step, in the order in which to carry them out.
+#[derive(Clone, Copy, Debug)]
+pub struct Orders {
+    list: [Option<Order>; Orders::MOST],
+    len: usize,
+}
+
+impl Orders {
+    /// No step gives more.
+    pub const MOST: usize = 4;
+
+    /// No orders.
+    #[must_use]
+    pub fn none() -> Self {
+        Orders {
+            list: [None; Orders::MOST],
+            len: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, order: Order) {
+        debug_assert!(
+            self.len < Orders::MOST,
+            "outbox overflow: {:?} and {order:?}",
+            self.list
+        );
+        if let Some(place) = self.list.get_mut(self.len) {
+            *place = Some(order);
+            self.len += 1;
+        }
+    }
+
+    /// The orders.
+    pub fn iter(&self) -> impl Iterator<Item = Order> + '_ {
+        self.list.iter().flatten().copied()
+    }
+}

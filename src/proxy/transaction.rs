@@ -1,0 +1,640 @@
+//! One request and its response, as a value with one `step`.
+//!
+//! No descriptor, no clock, no allocation and no logging: the server tells what happened
+//! ([`Input`]), the transaction says what to do ([`Order`]). The bytes themselves never come here,
+//! only their number; what moves them is the server's business.
+//!
+//! Two coupled states tell where a transaction is. An early response is simply the download ahead
+//! of the upload.
+//!
+//! ```text
+//!  Upload     Held ─▶ Head ─▶ Moving ─▶ Done                 (client → upstream)
+//!                       │        └────▶ Stopped              (nothing more will be passed on)
+//!                       └──────────────▶ Tunnel ─▶ Done
+//!
+//!  Download   Waiting ⇄ Interim                              (upstream → client)
+//!                │ └──▶ Moving ─▶ Done
+//!                ├────▶ Tunnel ─▶ Done
+//!                └────▶ Answering ─▶ Done                    (toron's own answer)
+//! ```
+
+use std::time::Duration;
+
+use toron_reactor::Time;
+
+pub use super::facts::{Facts, Limits, ResponseFacts};
+pub use super::input::{possible, ConnectFailure, Input, Side};
+pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict};
+pub use super::state::{Download, Upload};
+use super::window::Window;
+
+/// A window of the client's receiving must move so many bytes (I29).
+const WRITE_QUOTA: u64 = 1024;
+/// An upstream that says nothing for this long does not mind a 100 from toron (I11).
+const CONTINUE_AFTER: Duration = Duration::from_secs(1);
+
+/// A request and its response. See the module text.
+#[derive(Clone, Copy, Debug)]
+pub struct Transaction {
+    facts: Facts,
+    limits: Limits,
+    upload: Upload,
+    download: Download,
+    retries_left: u8,
+    /// The connection in use served requests before.
+    reused: bool,
+    /// A stale connection was replaced once; the fresh one gets no second such chance.
+    resent: bool,
+    /// Every byte of the request has come from the client.
+    source_done: bool,
+    /// A 100 has been sent, or none is wanted.
+    continued: bool,
+    client_eof: bool,
+    client_too_slow: bool,
+    response: Option<ResponseFacts>,
+    finished: bool,
+    connect_at: Option<Time>,
+    continue_at: Option<Time>,
+    response_header_at: Option<Time>,
+    upstream_idle_at: Option<Time>,
+    tunnel_idle_at: Option<Time>,
+    header_deadline_at: Option<Time>,
+    request_deadline_at: Option<Time>,
+    read_window: Window,
+    write_window: Window,
+}
+
+fn after(now: Time, length: Duration) -> Option<Time> {
+    (!length.is_zero()).then(|| now + length)
+}
+
+impl Transaction {
+    /// Begins with a request that has passed all checks.
+    #[must_use]
+    pub fn begin(now: Time, facts: Facts, limits: Limits) -> (Self, Orders) {
+        let transaction = Transaction {
+            facts,
+            limits,
+            upload: Upload::Held,
+            download: Download::Waiting,
+            retries_left: limits.retries,
+            reused: false,
+            resent: false,
+            source_done: facts.outstanding == 0,
+            continued: !facts.expects_continue || facts.outstanding == 0,
+            client_eof: false,
+            client_too_slow: false,
+            response: None,
+            finished: false,
+            connect_at: after(now, limits.connect_timeout),
+            continue_at: None,
+            response_header_at: None,
+            upstream_idle_at: None,
+            tunnel_idle_at: None,
+            header_deadline_at: after(now, limits.header_deadline),
+            request_deadline_at: after(now, limits.request_deadline),
+            read_window: Window::new(limits.read_timeout, limits.min_progress_bytes),
+            write_window: Window::new(limits.write_timeout, WRITE_QUOTA),
+        };
+        let mut out = Orders::none();
+        out.push(Order::Connect {
+            fresh: false,
+            other_target: false,
+        });
+        (transaction, out)
+    }
+
+    /// Takes one input.
+    #[must_use]
+    pub fn step(&mut self, now: Time, input: Input) -> Orders {
+        let mut out = Orders::none();
+        if self.finished {
+            return out;
+        }
+        debug_assert!(
+            possible(self.upload, self.download, input),
+            "{input:?} cannot come in {:?}/{:?}",
+            self.upload,
+            self.download
+        );
+        match input {
+            Input::Connected { reused } => self.connected(now, reused, &mut out),
+            Input::ConnectFailed(why) => self.connect_failed(now, why, &mut out),
+            Input::HeadSent => self.head_sent(now, &mut out),
+            Input::Received { bytes, last } => self.received(now, bytes, last),
+            Input::Passed => self.passed(now),
+            Input::UploadWaits(side) => self.upload_waits(now, side),
+            Input::UploadDone => self.upload_done(now),
+            Input::BadBody => self.answer(now, Verdict::BadBody, &mut out),
+            Input::BodyTooLarge => self.answer(now, Verdict::BodyTooLarge, &mut out),
+            Input::ClientEof => self.client_eof(&mut out),
+            Input::ClientGone => self.sever(&mut out),
+            Input::UpstreamWriteFailed { untouched } => {
+                self.upstream_write_failed(now, untouched, &mut out);
+            }
+            Input::UpstreamGone { response_begun } => {
+                self.upstream_gone(now, response_begun, &mut out);
+            }
+            Input::InterimHead { is_continue } => self.interim_head(now, is_continue, &mut out),
+            Input::FinalHead(response) => self.final_head(now, response, &mut out),
+            Input::BadHead => self.answer(now, Verdict::InvalidResponse, &mut out),
+            Input::InterimSent => self.interim_sent(),
+            Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
+            Input::DownloadWaits(side) => self.download_waits(now, side),
+            Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
+            Input::BadResponseBody => self.sever(&mut out),
+            Input::AnswerSent => self.answer_sent(&mut out),
+            Input::TunnelMoved => {
+                self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
+            }
+            Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
+            Input::Tick => self.tick(now, &mut out),
+        }
+        self.check();
+        out
+    }
+
+    /// The earliest deadline in force.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        if self.finished {
+            return None;
+        }
+        [
+            self.connect_at,
+            self.continue_at,
+            self.response_header_at,
+            self.upstream_idle_at,
+            self.tunnel_idle_at,
+            self.header_deadline_at,
+            self.request_deadline_at,
+            self.read_window.deadline(),
+            self.write_window.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Where the upload is.
+    #[must_use]
+    pub fn upload(&self) -> Upload {
+        self.upload
+    }
+
+    /// Where the download is.
+    #[must_use]
+    pub fn download(&self) -> Download {
+        self.download
+    }
+
+    /// Whether every byte of the request has come from the client.
+    #[must_use]
+    pub fn request_is_whole(&self) -> bool {
+        self.source_done
+    }
+
+    /// Whether the request may have to be sent again, so that its bytes must be kept.
+    #[must_use]
+    pub fn keeps_request(&self) -> bool {
+        match self.upload {
+            Upload::Held | Upload::Head => true,
+            Upload::Done => {
+                self.download == Download::Waiting && self.is_replayable() && self.may_resend()
+            }
+            Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
+        }
+    }
+
+    /// Whether the client connection can go on after an answer of toron's own.
+    #[must_use]
+    pub fn will_keep_client(&self) -> bool {
+        self.source_done && self.facts.keep_alive && !self.client_eof
+    }
+
+    /// The client has been told that its connection ends with this request.
+    pub fn forbid_keep_alive(&mut self) {
+        self.facts.keep_alive = false;
+    }
+
+    /// Whether [`Order::Finish`] has been given.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    // ---- in the order of a request's life ----
+
+    fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
+        self.connect_at = None;
+        // Body bytes that came with the head may be more than the upstream takes at once.
+        self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+        self.reused = reused;
+        self.upload = Upload::Head;
+        out.push(Order::SendHead);
+    }
+
+    fn connect_failed(&mut self, now: Time, why: ConnectFailure, out: &mut Orders) {
+        if self.retries_left > 0 {
+            self.retries_left -= 1;
+            self.connect_at = after(now, self.limits.connect_timeout);
+            out.push(Order::Connect {
+                fresh: false,
+                other_target: true,
+            });
+            return;
+        }
+        let verdict = match why {
+            ConnectFailure::Failed => Verdict::ConnectFailed,
+            ConnectFailure::NoAddress => Verdict::NoAddress,
+            ConnectFailure::NoResources => Verdict::NoResources,
+        };
+        self.answer(now, verdict, out);
+    }
+
+    fn head_sent(&mut self, now: Time, out: &mut Orders) {
+        if self.source_done {
+            self.upload_done(now);
+            return;
+        }
+        self.upload = Upload::Moving;
+        self.upstream_idle_at = None;
+        if !self.continued {
+            self.continue_at = Some(now + CONTINUE_AFTER);
+        }
+        out.push(Order::Upload);
+    }
+
+    fn received(&mut self, now: Time, bytes: u64, last: bool) {
+        // A client that sends its body does not wait for a 100 any more.
+        self.continued = true;
+        self.continue_at = None;
+        self.source_done |= last;
+        let outstanding = match self.facts.outstanding {
+            u64::MAX if !last => u64::MAX,
+            u64::MAX => 0,
+            known => known.saturating_sub(bytes),
+        };
+        self.facts.outstanding = outstanding;
+        self.read_window.progress(now, bytes, outstanding);
+        if self.source_done {
+            self.read_window.stop();
+        }
+    }
+
+    fn passed(&mut self, now: Time) {
+        if self.upstream_idle_at.is_some() {
+            self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+        }
+    }
+
+    fn upload_waits(&mut self, now: Time, side: Side) {
+        match side {
+            Side::Client => {
+                if self.continued {
+                    self.read_window.run(now);
+                }
+                if self.download != Download::Moving {
+                    self.upstream_idle_at = None;
+                }
+            }
+            Side::Upstream => {
+                self.read_window.pause(now);
+                self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+            }
+        }
+    }
+
+    fn upload_done(&mut self, now: Time) {
+        self.upload = Upload::Done;
+        self.source_done = true;
+        self.continued = true;
+        self.continue_at = None;
+        self.read_window.stop();
+        if self.response.is_none() {
+            self.upstream_idle_at = None;
+            self.await_response(now);
+        }
+    }
+
+    fn await_response(&mut self, now: Time) {
+        if self.response_header_at.is_none() {
+            self.response_header_at = after(now, self.limits.response_header_timeout);
+        }
+    }
+
+    /// A FIN inside a request is an abort; one behind it is not (I39).
+    fn client_eof(&mut self, out: &mut Orders) {
+        self.client_eof = true;
+        if !self.source_done && self.upload != Upload::Tunnel {
+            self.sever(out);
+        }
+    }
+
+    /// What the upstream has already sent is still relayed (I30).
+    fn upstream_write_failed(&mut self, now: Time, untouched: bool, out: &mut Orders) {
+        if untouched
+            && self.upload == Upload::Head
+            && self.download == Download::Waiting
+            && self.reused
+            && !self.resent
+        {
+            self.resent = true;
+            out.push(Order::CloseUpstream);
+            return self.connect_again(now, true, false, out);
+        }
+        self.stop_upload(out);
+        if self.response.is_none() && self.download != Download::Answering {
+            self.await_response(now);
+        }
+    }
+
+    fn stop_upload(&mut self, out: &mut Orders) {
+        match self.upload {
+            Upload::Moving => out.push(Order::StopUpload),
+            Upload::Held | Upload::Head | Upload::Done | Upload::Stopped | Upload::Tunnel => {}
+        }
+        if self.upload != Upload::Done {
+            self.upload = Upload::Stopped;
+        }
+        self.read_window.stop();
+        self.continue_at = None;
+    }
+
+    fn upstream_gone(&mut self, now: Time, response_begun: bool, out: &mut Orders) {
+        match self.download {
+            Download::Waiting | Download::Interim => {
+                out.push(Order::CloseUpstream);
+                if !response_begun && self.download == Download::Waiting && self.is_replayable() {
+                    if self.reused && !self.resent {
+                        self.resent = true;
+                        return self.connect_again(now, true, false, out);
+                    }
+                    if self.facts.idempotent && self.retries_left > 0 {
+                        self.retries_left -= 1;
+                        return self.connect_again(now, false, true, out);
+                    }
+                }
+                let verdict = if response_begun {
+                    Verdict::InvalidResponse
+                } else {
+                    Verdict::UpstreamClosed
+                };
+                self.answer_without_close(now, verdict, out);
+            }
+            Download::Moving | Download::Tunnel => self.sever(out),
+            Download::Answering | Download::Done => {}
+        }
+    }
+
+    fn connect_again(&mut self, now: Time, fresh: bool, other_target: bool, out: &mut Orders) {
+        self.upload = Upload::Held;
+        self.response_header_at = None;
+        self.upstream_idle_at = None;
+        self.continue_at = None;
+        self.connect_at = after(now, self.limits.connect_timeout);
+        out.push(Order::Connect {
+            fresh,
+            other_target,
+        });
+    }
+
+    /// The request can be sent again from what is kept, and doing so cannot execute it twice.
+    /// (`HeadSent` not come means that bytes may have been written: they may have been executed.)
+    fn is_replayable(&self) -> bool {
+        self.facts.idempotent
+            && match self.upload {
+                Upload::Held | Upload::Head | Upload::Done => self.facts.outstanding == 0,
+                Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
+            }
+    }
+
+    fn may_resend(&self) -> bool {
+        (self.reused && !self.resent) || self.retries_left > 0
+    }
+
+    fn interim_head(&mut self, _now: Time, is_continue: bool, out: &mut Orders) {
+        let wanted = if is_continue {
+            !std::mem::replace(&mut self.continued, true)
+        } else {
+            true
+        };
+        if is_continue {
+            self.continue_at = None;
+        }
+        if wanted && self.facts.takes_interim {
+            self.download = Download::Interim;
+            out.push(Order::SendInterim);
+        } else {
+            out.push(Order::SkipInterim);
+        }
+    }
+
+    fn interim_sent(&mut self) {
+        if self.download == Download::Interim {
+            self.download = Download::Waiting;
+        }
+    }
+
+    fn final_head(&mut self, now: Time, response: ResponseFacts, out: &mut Orders) {
+        if response.switches && (!self.facts.upgrade || self.upload != Upload::Done) {
+            return self.answer(now, Verdict::InvalidResponse, out);
+        }
+        self.response = Some(response);
+        self.response_header_at = None;
+        self.header_deadline_at = None;
+        self.continue_at = None;
+        self.upstream_idle_at = None;
+        if response.switches {
+            self.upload = Upload::Tunnel;
+            self.download = Download::Tunnel;
+            self.request_deadline_at = None;
+            self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
+            out.push(Order::Tunnel);
+        } else {
+            self.download = Download::Moving;
+            out.push(Order::Download);
+        }
+    }
+
+    fn sent(&mut self, now: Time, bytes: u64, pending: u64) {
+        self.write_window.progress(now, bytes, pending);
+    }
+
+    fn download_waits(&mut self, now: Time, side: Side) {
+        match side {
+            Side::Client => {
+                self.write_window.run(now);
+                self.upstream_idle_at = None;
+            }
+            Side::Upstream => {
+                self.write_window.stop();
+                let exempt = self.response.is_some_and(|r| r.event_stream);
+                if !exempt && self.download == Download::Moving {
+                    self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+                }
+            }
+        }
+    }
+
+    fn download_done(&mut self, surplus: bool, out: &mut Orders) {
+        self.download = Download::Done;
+        if self.upload != Upload::Done {
+            self.stop_upload(out);
+        }
+        self.finish(surplus, out);
+    }
+
+    fn answer_sent(&mut self, out: &mut Orders) {
+        self.download = Download::Done;
+        self.finish(true, out);
+    }
+
+    fn tunnel_half_closed(&mut self, side: Side, out: &mut Orders) {
+        match side {
+            Side::Client => self.upload = Upload::Done,
+            Side::Upstream => self.download = Download::Done,
+        }
+        if self.upload == Upload::Done && self.download == Download::Done {
+            self.end(ClientEnd::Close, false, out);
+        }
+    }
+
+    // ---- endings ----
+
+    /// Ends the exchange with the upstream and answers in its place. After the response has begun
+    /// there is nothing left to answer: the client is severed.
+    fn answer(&mut self, now: Time, verdict: Verdict, out: &mut Orders) {
+        match self.download {
+            Download::Waiting | Download::Interim => {
+                out.push(Order::CloseUpstream);
+                self.answer_without_close(now, verdict, out);
+            }
+            Download::Moving | Download::Tunnel => self.sever(out),
+            Download::Answering | Download::Done => {}
+        }
+    }
+
+    fn answer_without_close(&mut self, now: Time, verdict: Verdict, out: &mut Orders) {
+        self.stop_upload(out);
+        self.connect_at = None;
+        self.response_header_at = None;
+        self.upstream_idle_at = None;
+        self.header_deadline_at = None;
+        self.request_deadline_at = None;
+        // A client that was too slow is not waited for (I9, I18).
+        self.client_too_slow = verdict == Verdict::ClientTooSlow;
+        self.download = Download::Answering;
+        self.write_window.run(now);
+        out.push(Order::Answer(verdict));
+    }
+
+    /// The client is to see a cut, or is gone.
+    fn sever(&mut self, out: &mut Orders) {
+        self.stop_upload(out);
+        self.end(ClientEnd::Sever, false, out);
+    }
+
+    /// The one place that decides about the reuse of either connection.
+    fn finish(&mut self, surplus: bool, out: &mut Orders) {
+        let until_close = self.response.is_some_and(|r| r.client_until_close);
+        let client = if self.client_too_slow {
+            ClientEnd::Sever
+        } else if !self.source_done {
+            ClientEnd::Linger
+        } else if self.facts.keep_alive && !self.client_eof && !until_close {
+            ClientEnd::Keep
+        } else {
+            ClientEnd::Close
+        };
+        let keep_upstream = !surplus
+            && self.upload == Upload::Done
+            && self.response.is_some_and(|r| r.keep_alive && !r.switches);
+        self.end(client, keep_upstream, out);
+    }
+
+    fn end(&mut self, client: ClientEnd, keep_upstream: bool, out: &mut Orders) {
+        self.finished = true;
+        out.push(Order::Finish(Ending {
+            client,
+            keep_upstream,
+        }));
+    }
+
+    // ---- deadlines ----
+
+    fn tick(&mut self, now: Time, out: &mut Orders) {
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if due(self.request_deadline_at) {
+            self.answer(now, Verdict::RequestDeadline, out);
+        } else if due(self.header_deadline_at) {
+            self.answer(now, Verdict::HeaderDeadline, out);
+        } else if due(self.connect_at) {
+            out.push(Order::CloseUpstream);
+            self.connect_at = None;
+            self.connect_failed_by_time(now, out);
+        } else if due(self.response_header_at) {
+            self.answer(now, Verdict::ResponseHeaderTimeout, out);
+        } else if due(self.read_window.deadline()) {
+            self.answer(now, Verdict::ClientTooSlow, out);
+        } else if due(self.write_window.deadline()) || due(self.tunnel_idle_at) {
+            self.sever(out);
+        } else if due(self.upstream_idle_at) {
+            self.answer(now, Verdict::UpstreamIdle, out);
+        } else if due(self.continue_at) {
+            self.continue_at = None;
+            self.send_continue(now, out);
+        }
+    }
+
+    fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
+        if self.retries_left > 0 {
+            self.retries_left -= 1;
+            self.connect_at = after(now, self.limits.connect_timeout);
+            out.push(Order::Connect {
+                fresh: false,
+                other_target: true,
+            });
+        } else {
+            self.answer_without_close(now, Verdict::ConnectFailed, out);
+        }
+    }
+
+    fn send_continue(&mut self, now: Time, out: &mut Orders) {
+        if self.continued || self.download != Download::Waiting {
+            return;
+        }
+        self.continued = true;
+        self.read_window.run(now);
+        out.push(Order::SendContinue);
+    }
+
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            let Transaction {
+                upload, download, ..
+            } = *self;
+            assert!(
+                self.finished
+                    || upload != Upload::Held
+                    || self.connect_at.is_some()
+                    || self.limits.connect_timeout.is_zero()
+                    || download == Download::Answering,
+                "held without a deadline: {self:?}"
+            );
+            assert!(
+                self.finished
+                    || (upload == Upload::Tunnel && download != Download::Done)
+                        == (download == Download::Tunnel && upload != Upload::Done),
+                "half a tunnel: {self:?}"
+            );
+            assert!(
+                !(download == Download::Answering && upload == Upload::Moving),
+                "answering while the body moves: {self:?}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

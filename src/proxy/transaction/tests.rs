@@ -1,0 +1,717 @@
+//! The whole table: every state that can be reached, every input that can come in it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const T0: Time = Time(1_000_000_000_000);
+
+fn limits() -> Limits {
+    Limits {
+        connect_timeout: 10 * SECOND,
+        read_timeout: 5 * SECOND,
+        min_progress_bytes: 1024,
+        write_timeout: 5 * SECOND,
+        response_header_timeout: 10 * SECOND,
+        upstream_idle_timeout: 60 * SECOND,
+        upgrade_idle_timeout: 60 * SECOND,
+        header_deadline: Duration::ZERO,
+        request_deadline: Duration::ZERO,
+        retries: 1,
+    }
+}
+
+fn get() -> Facts {
+    Facts {
+        idempotent: true,
+        outstanding: 0,
+        keep_alive: true,
+        upgrade: false,
+        expects_continue: false,
+        takes_interim: true,
+    }
+}
+
+fn post(outstanding: u64) -> Facts {
+    Facts {
+        idempotent: false,
+        outstanding,
+        ..get()
+    }
+}
+
+fn plain() -> ResponseFacts {
+    ResponseFacts {
+        keep_alive: true,
+        switches: false,
+        event_stream: false,
+        client_until_close: false,
+    }
+}
+
+fn every_input() -> Vec<Input> {
+    let mut all = vec![
+        Input::Connected { reused: false },
+        Input::Connected { reused: true },
+        Input::ConnectFailed(ConnectFailure::Failed),
+        Input::ConnectFailed(ConnectFailure::NoAddress),
+        Input::ConnectFailed(ConnectFailure::NoResources),
+        Input::HeadSent,
+        Input::Received {
+            bytes: 10,
+            last: false,
+        },
+        Input::Received {
+            bytes: 90,
+            last: true,
+        },
+        Input::Passed,
+        Input::UploadWaits(Side::Client),
+        Input::UploadWaits(Side::Upstream),
+        Input::UploadDone,
+        Input::BadBody,
+        Input::BodyTooLarge,
+        Input::ClientEof,
+        Input::ClientGone,
+        Input::UpstreamWriteFailed { untouched: false },
+        Input::UpstreamWriteFailed { untouched: true },
+        Input::UpstreamGone {
+            response_begun: false,
+        },
+        Input::UpstreamGone {
+            response_begun: true,
+        },
+        Input::InterimHead { is_continue: false },
+        Input::InterimHead { is_continue: true },
+        Input::BadHead,
+        Input::InterimSent,
+        Input::Sent {
+            bytes: 10,
+            pending: 5,
+        },
+        Input::DownloadWaits(Side::Client),
+        Input::DownloadWaits(Side::Upstream),
+        Input::DownloadDone { surplus: false },
+        Input::DownloadDone { surplus: true },
+        Input::BadResponseBody,
+        Input::AnswerSent,
+        Input::TunnelMoved,
+        Input::TunnelHalfClosed(Side::Client),
+        Input::TunnelHalfClosed(Side::Upstream),
+        Input::Tick,
+    ];
+    for (keep_alive, switches, event_stream, client_until_close) in [
+        (true, false, false, false),
+        (false, false, false, true),
+        (true, true, false, false),
+        (true, false, true, false),
+    ] {
+        let facts = ResponseFacts {
+            keep_alive,
+            switches,
+            event_stream,
+            client_until_close,
+        };
+        all.push(Input::FinalHead(facts));
+    }
+    all
+}
+
+/// What makes two transactions behave alike, times reduced to "set or not".
+fn shape(t: &Transaction) -> String {
+    format!(
+        "{:?} {:?} {} {} {} {} {} {} {} {:?} {:?} {:?}",
+        t.upload,
+        t.download,
+        t.finished,
+        t.retries_left,
+        t.reused,
+        t.resent,
+        t.source_done,
+        t.continued,
+        t.client_eof,
+        t.response,
+        (t.facts, t.client_too_slow),
+        [
+            t.connect_at,
+            t.continue_at,
+            t.response_header_at,
+            t.upstream_idle_at,
+            t.tunnel_idle_at,
+            t.header_deadline_at,
+            t.request_deadline_at,
+            t.read_window.deadline(),
+            t.write_window.deadline(),
+        ]
+        .map(|at| at.is_some()),
+    )
+}
+
+fn starts() -> Vec<Transaction> {
+    let deadlines = Limits {
+        header_deadline: 3 * SECOND,
+        request_deadline: 8 * SECOND,
+        ..limits()
+    };
+    [
+        (get(), limits()),
+        (get(), deadlines),
+        (
+            Facts {
+                keep_alive: false,
+                takes_interim: false,
+                ..get()
+            },
+            limits(),
+        ),
+        (
+            Facts {
+                upgrade: true,
+                ..get()
+            },
+            limits(),
+        ),
+        (post(100), limits()),
+        (post(u64::MAX), deadlines),
+        (
+            Facts {
+                idempotent: true,
+                ..post(100)
+            },
+            limits(),
+        ),
+        (
+            Facts {
+                expects_continue: true,
+                ..post(100)
+            },
+            limits(),
+        ),
+    ]
+    .into_iter()
+    .map(|(facts, limits)| Transaction::begin(T0, facts, limits).0)
+    .collect()
+}
+
+/// What must hold of any single step, from any state.
+fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &Orders) {
+    let list: Vec<Order> = orders.iter().collect();
+    let context = || format!("{before:?}\n--{input:?}-->\n{after:?}\n{list:?}");
+    let finishes = list
+        .iter()
+        .filter(|o| matches!(o, Order::Finish(_)))
+        .count();
+    assert!(finishes <= 1, "{}", context());
+    if let Some(at) = list.iter().position(|o| matches!(o, Order::Finish(_))) {
+        assert_eq!(at, list.len() - 1, "nothing after the end: {}", context());
+    }
+    assert_eq!(after.finished, finishes == 1, "{}", context());
+    let answers = list
+        .iter()
+        .filter(|o| matches!(o, Order::Answer(_)))
+        .count();
+    if before.download == Download::Answering || before.response.is_some() {
+        assert_eq!(answers, 0, "one response only: {}", context());
+    }
+    if list.iter().any(|o| matches!(o, Order::Connect { .. })) {
+        assert!(
+            before.response.is_none(),
+            "no retry after a response: {}",
+            context()
+        );
+        if before.upload != Upload::Held {
+            let untouched = matches!(input, Input::UpstreamWriteFailed { untouched: true });
+            assert!(
+                before.facts.idempotent || untouched,
+                "a request that may have been executed is not repeated: {}",
+                context()
+            );
+            assert!(before.facts.outstanding == 0 || untouched, "{}", context());
+        }
+    }
+    for order in &list {
+        if let Order::Finish(Ending {
+            client,
+            keep_upstream,
+        }) = order
+        {
+            if *keep_upstream {
+                assert!(
+                    after.upload == Upload::Done,
+                    "unconsumed request: {}",
+                    context()
+                );
+                assert!(
+                    after.download == Download::Done && answers == 0,
+                    "{}",
+                    context()
+                );
+            }
+            if *client == ClientEnd::Keep {
+                assert!(
+                    after.source_done,
+                    "owed bytes would be a request: {}",
+                    context()
+                );
+                assert!(!after.client_eof && after.facts.keep_alive, "{}", context());
+            }
+        }
+    }
+    if !after.finished {
+        let exempt = after.response.is_some_and(|r| r.event_stream);
+        assert!(
+            after.deadline().is_some() || exempt || waits_on_server(after),
+            "{}",
+            context()
+        );
+    }
+}
+
+/// The next move is the server's own, at once: no deadline is needed for it.
+fn waits_on_server(t: &Transaction) -> bool {
+    match (t.upload, t.download) {
+        // The upload is told whom it waits for at once.
+        (Upload::Moving, _) => true,
+        // The download is told whom it waits for at once.
+        (_, Download::Moving | Download::Interim) => true,
+        (Upload::Held | Upload::Head | Upload::Done | Upload::Stopped | Upload::Tunnel, _) => false,
+    }
+}
+
+#[test]
+fn every_reachable_state_takes_every_possible_input() {
+    let mut seen: HashSet<String> = HashSet::new();
+    let mut queue: VecDeque<Transaction> = starts().into();
+    let mut met: HashMap<(String, String), HashSet<String>> = HashMap::new();
+    let inputs = every_input();
+    while let Some(state) = queue.pop_front() {
+        if state.finished || !seen.insert(shape(&state)) {
+            continue;
+        }
+        assert!(seen.len() < 2_000_000, "the table does not end");
+        for &input in &inputs {
+            if !possible(state.upload, state.download, input) {
+                continue;
+            }
+            // A tick is tried both early and when the first deadline has come.
+            let times = match (input, state.deadline()) {
+                (Input::Tick, Some(at)) => vec![T0, at],
+                _ => vec![T0],
+            };
+            for now in times {
+                let mut after = state;
+                let orders = after.step(now, input);
+                check_step(&state, input, &after, &orders);
+                let pair = (
+                    format!("{:?}", state.upload),
+                    format!("{:?}", state.download),
+                );
+                met.entry(pair).or_default().insert(format!("{input:?}"));
+                queue.push_back(after);
+            }
+        }
+    }
+    every_possible_combination_was_met(&met, &inputs);
+}
+
+fn every_possible_combination_was_met(
+    met: &HashMap<(String, String), HashSet<String>>,
+    inputs: &[Input],
+) {
+    use Download as D;
+    use Upload as U;
+    let uploads = [U::Held, U::Head, U::Moving, U::Done, U::Stopped, U::Tunnel];
+    let downloads = [
+        D::Waiting,
+        D::Interim,
+        D::Moving,
+        D::Done,
+        D::Answering,
+        D::Tunnel,
+    ];
+    for upload in uploads {
+        for download in downloads {
+            let pair = (format!("{upload:?}"), format!("{download:?}"));
+            assert_eq!(
+                met.contains_key(&pair),
+                REACHABLE.contains(&(upload, download)),
+                "{pair:?} is (not) reachable"
+            );
+            let Some(inputs_met) = met.get(&pair) else {
+                continue;
+            };
+            for &input in inputs {
+                if possible(upload, download, input) {
+                    assert!(
+                        inputs_met.contains(&format!("{input:?}")),
+                        "{pair:?} {input:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The pairs of states that an unfinished transaction can be in.
+const REACHABLE: [(Upload, Download); 18] = [
+    (Upload::Held, Download::Waiting),
+    (Upload::Head, Download::Waiting),
+    (Upload::Head, Download::Interim),
+    (Upload::Head, Download::Moving),
+    (Upload::Moving, Download::Waiting),
+    (Upload::Moving, Download::Interim),
+    (Upload::Moving, Download::Moving),
+    (Upload::Done, Download::Waiting),
+    (Upload::Done, Download::Interim),
+    (Upload::Done, Download::Moving),
+    (Upload::Done, Download::Answering),
+    (Upload::Done, Download::Tunnel),
+    (Upload::Stopped, Download::Waiting),
+    (Upload::Stopped, Download::Interim),
+    (Upload::Stopped, Download::Moving),
+    (Upload::Stopped, Download::Answering),
+    (Upload::Tunnel, Download::Tunnel),
+    (Upload::Tunnel, Download::Done),
+];
+
+fn run(facts: Facts, steps: &[(u64, Input)]) -> (Transaction, Vec<Order>) {
+    let (mut t, orders) = Transaction::begin(T0, facts, limits());
+    let mut all: Vec<Order> = orders.iter().collect();
+    for &(millis, input) in steps {
+        all.extend(t.step(T0 + Duration::from_millis(millis), input).iter());
+    }
+    (t, all)
+}
+
+#[test]
+fn a_plain_request_keeps_both_connections() {
+    let (_, orders) = run(
+        get(),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (5, Input::FinalHead(plain())),
+            (5, Input::DownloadWaits(Side::Client)),
+            (
+                6,
+                Input::Sent {
+                    bytes: 100,
+                    pending: 0,
+                },
+            ),
+            (6, Input::DownloadDone { surplus: false }),
+        ],
+    );
+    assert_eq!(
+        orders,
+        [
+            Order::Connect {
+                fresh: false,
+                other_target: false
+            },
+            Order::SendHead,
+            Order::Download,
+            Order::Finish(Ending {
+                client: ClientEnd::Keep,
+                keep_upstream: true
+            }),
+        ]
+    );
+}
+
+#[test]
+fn i28_a_stale_connection_costs_an_idempotent_request_nothing() {
+    let (t, orders) = run(
+        get(),
+        &[
+            (0, Input::Connected { reused: true }),
+            (0, Input::HeadSent),
+            (
+                1,
+                Input::UpstreamGone {
+                    response_begun: false,
+                },
+            ),
+        ],
+    );
+    assert_eq!(
+        orders.last(),
+        Some(&Order::Connect {
+            fresh: true,
+            other_target: false
+        })
+    );
+    assert_eq!(
+        t.retries_left, 1,
+        "this resend does not count against retries"
+    );
+}
+
+#[test]
+fn i28_a_post_that_may_have_been_executed_is_never_repeated() {
+    let (_, orders) = run(
+        post(0),
+        &[
+            (0, Input::Connected { reused: true }),
+            (0, Input::HeadSent),
+            (
+                1,
+                Input::UpstreamGone {
+                    response_begun: false,
+                },
+            ),
+        ],
+    );
+    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamClosed)));
+}
+
+#[test]
+fn i28_a_post_of_which_no_byte_was_written_is_sent_again() {
+    let (_, orders) = run(
+        post(0),
+        &[
+            (0, Input::Connected { reused: true }),
+            (0, Input::UpstreamWriteFailed { untouched: true }),
+        ],
+    );
+    assert_eq!(
+        orders.last(),
+        Some(&Order::Connect {
+            fresh: true,
+            other_target: false
+        })
+    );
+}
+
+#[test]
+fn i23_the_next_target_is_tried_then_502() {
+    let (_, orders) = run(get(), &[(10_000, Input::Tick), (20_000, Input::Tick)]);
+    assert_eq!(
+        orders,
+        [
+            Order::Connect {
+                fresh: false,
+                other_target: false
+            },
+            Order::CloseUpstream,
+            Order::Connect {
+                fresh: false,
+                other_target: true
+            },
+            Order::CloseUpstream,
+            Order::Answer(Verdict::ConnectFailed),
+        ]
+    );
+}
+
+#[test]
+fn i24_the_wait_for_the_response_begins_when_the_request_is_sent() {
+    let (mut t, _) = run(
+        post(100),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Client)),
+            (
+                4_000,
+                Input::Received {
+                    bytes: 100,
+                    last: true,
+                },
+            ),
+            (4_000, Input::UploadDone),
+        ],
+    );
+    assert_eq!(t.deadline(), Some(T0 + Duration::from_secs(14)));
+    assert_eq!(
+        t.step(T0 + Duration::from_millis(13_999), Input::Tick)
+            .iter()
+            .count(),
+        0
+    );
+    let orders: Vec<Order> = t
+        .step(T0 + Duration::from_secs(14), Input::Tick)
+        .iter()
+        .collect();
+    assert_eq!(
+        orders,
+        [
+            Order::CloseUpstream,
+            Order::Answer(Verdict::ResponseHeaderTimeout)
+        ]
+    );
+}
+
+#[test]
+fn i18_a_slow_client_gets_a_408_and_is_closed_at_once() {
+    let (mut t, orders) = run(
+        post(10_000),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Client)),
+            (
+                4_900,
+                Input::Received {
+                    bytes: 1,
+                    last: false,
+                },
+            ),
+            (5_000, Input::Tick),
+        ],
+    );
+    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::ClientTooSlow)));
+    let orders: Vec<Order> = t.step(T0 + 5 * SECOND, Input::AnswerSent).iter().collect();
+    let ending = Ending {
+        client: ClientEnd::Sever,
+        keep_upstream: false,
+    };
+    assert_eq!(orders, [Order::Finish(ending)]);
+}
+
+#[test]
+fn i19_back_pressure_is_not_the_clients_fault() {
+    let (t, _) = run(
+        post(u64::MAX),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Client)),
+            (
+                1_000,
+                Input::Received {
+                    bytes: 10,
+                    last: false,
+                },
+            ),
+            (1_000, Input::UploadWaits(Side::Upstream)),
+        ],
+    );
+    // Only the upstream's own idle time runs.
+    assert_eq!(t.deadline(), Some(T0 + 61 * SECOND));
+}
+
+#[test]
+fn i30_an_early_response_is_relayed_and_neither_connection_reused() {
+    let (_, orders) = run(
+        post(5_000_000),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Client)),
+            (1, Input::UpstreamWriteFailed { untouched: false }),
+            (2, Input::FinalHead(plain())),
+            (3, Input::DownloadDone { surplus: false }),
+        ],
+    );
+    let ending = Ending {
+        client: ClientEnd::Linger,
+        keep_upstream: false,
+    };
+    assert_eq!(
+        orders[2..],
+        [
+            Order::Upload,
+            Order::StopUpload,
+            Order::Download,
+            Order::Finish(ending)
+        ]
+    );
+}
+
+#[test]
+fn i31_a_cut_response_severs_the_client() {
+    let (_, orders) = run(
+        get(),
+        &[
+            (0, Input::Connected { reused: true }),
+            (0, Input::HeadSent),
+            (1, Input::FinalHead(plain())),
+            (
+                2,
+                Input::UpstreamGone {
+                    response_begun: true,
+                },
+            ),
+        ],
+    );
+    let ending = Ending {
+        client: ClientEnd::Sever,
+        keep_upstream: false,
+    };
+    assert_eq!(orders.last(), Some(&Order::Finish(ending)));
+}
+
+#[test]
+fn i39_a_fin_inside_the_request_aborts_one_behind_it_does_not() {
+    let until_sent = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+    ];
+    let (t, _) = run(
+        get(),
+        &[until_sent.as_slice(), &[(1, Input::ClientEof)]].concat(),
+    );
+    assert!(!t.finished);
+    let (t, _) = run(
+        post(5),
+        &[until_sent.as_slice(), &[(1, Input::ClientEof)]].concat(),
+    );
+    assert!(t.finished);
+}
+
+#[test]
+fn i11_one_hundred_only_and_after_a_second_of_silence() {
+    let facts = Facts {
+        expects_continue: true,
+        ..post(100)
+    };
+    let (mut t, _) = run(
+        facts,
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+        ],
+    );
+    assert_eq!(t.deadline(), Some(T0 + SECOND));
+    let orders: Vec<Order> = t.step(T0 + SECOND, Input::Tick).iter().collect();
+    assert_eq!(orders, [Order::SendContinue]);
+    let late = t.step(T0 + 2 * SECOND, Input::InterimHead { is_continue: true });
+    assert_eq!(late.iter().collect::<Vec<_>>(), [Order::SkipInterim]);
+}
+
+#[test]
+fn r14_an_unasked_101_is_a_502_and_a_tunnel_ends_by_idling() {
+    let switch = Input::FinalHead(ResponseFacts {
+        switches: true,
+        ..plain()
+    });
+    let sent = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+        (1, switch),
+    ];
+    let (_, orders) = run(get(), &sent);
+    assert_eq!(
+        orders.last(),
+        Some(&Order::Answer(Verdict::InvalidResponse))
+    );
+    let (mut t, orders) = run(
+        Facts {
+            upgrade: true,
+            ..get()
+        },
+        &sent,
+    );
+    assert_eq!(orders.last(), Some(&Order::Tunnel));
+    assert_eq!(
+        t.step(T0 + 30 * SECOND, Input::TunnelMoved).iter().count(),
+        0
+    );
+    assert_eq!(t.deadline(), Some(T0 + 90 * SECOND));
+    assert!(t
+        .step(T0 + 90 * SECOND, Input::Tick)
+        .iter()
+        .any(|o| matches!(o, Order::Finish(_))));
+}

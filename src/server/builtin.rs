@@ -1,0 +1,215 @@
+//! What toron answers by itself on the traffic listener, and the access log.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use toron_reactor::Engine;
+
+use super::exchange::Exchange;
+use super::session::Session;
+use super::Kit;
+use crate::http::answer::{Answer, FixedAnswer, Rendering};
+use crate::http::{Method, RequestHead};
+use crate::policy::settings::{FixedResponse, Snapshot};
+
+/// What a built-in endpoint answers.
+pub(crate) enum Builtin {
+    /// One of the canned answers.
+    Answer(Answer),
+    /// 200 with this JSON text.
+    Text(String),
+}
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// The answer of a built-in endpoint, if the path is one's.
+    pub(crate) fn builtin(
+        &mut self,
+        session: &Session,
+        snapshot: &Snapshot,
+        request: &RequestHead<'_, '_>,
+        path: &[u8],
+    ) -> Option<Builtin> {
+        if path == b"/health" {
+            let asks = matches!(request.facts.method, Method::Get | Method::Head);
+            // A monitor must not stay green while the application behind is dead.
+            let taken = snapshot
+                .table
+                .routes()
+                .iter()
+                .any(|route| route.prefix == "/health");
+            let answer = if self.core.is_draining() {
+                Answer::Draining
+            } else {
+                Answer::Healthy
+            };
+            return (asks && !taken).then_some(Builtin::Answer(answer));
+        }
+        if path == b"/internal" || path.starts_with(b"/internal/") {
+            let peer = session.peer.ip();
+            return Some(match admit(snapshot, request, peer) {
+                Err(answer) => Builtin::Answer(answer),
+                Ok(()) if path == b"/internal/api/status" => match request.facts.method {
+                    Method::Get | Method::Head => Builtin::Text(self.status()),
+                    _ => Builtin::Answer(Answer::MethodNotAllowed),
+                },
+                Ok(()) => Builtin::Answer(Answer::NotFound),
+            });
+        }
+        None
+    }
+
+    fn status(&self) -> String {
+        // What this reactor holds right now; of the others, what they held after their last turn.
+        self.core.publish(self.cx.engine.stats());
+        let shared = &self.core.shared;
+        let totals = shared.total();
+        let started = shared.started.load(Ordering::Relaxed);
+        let uptime = self.now().0.saturating_sub(started) / 1_000_000_000;
+        let fields = [
+            ("uptime_seconds", uptime),
+            ("reactors", shared.gauges.len() as u64),
+            ("active_reactors", totals.active_reactors),
+            ("sessions", totals.sessions),
+            ("exchanges", totals.exchanges),
+            ("requests", totals.requests),
+            ("upstream_connections", totals.upstream_connections),
+            ("upstream_idle", totals.upstream_idle),
+            ("operations", totals.operations),
+            ("sockets", totals.sockets),
+            ("buffers", totals.buffers),
+            ("pipes", totals.pipes),
+            ("turns", totals.turns),
+            ("system_calls", totals.system_calls),
+        ];
+        let mut text = format!(
+            "{{\"version\":\"{}\",\"engine\":\"{}\"",
+            env!("CARGO_PKG_VERSION"),
+            shared.engine
+        );
+        for (name, value) in fields {
+            // Writing to a String cannot fail.
+            let _ = write!(text, ",\"{name}\":{value}");
+        }
+        text.push('}');
+        text
+    }
+
+    /// One line for a request that has ended.
+    pub(crate) fn log_request(&mut self, session: &Session, exchange: &Exchange) {
+        if self.core.shared.access_log.is_none() {
+            return;
+        }
+        let route = exchange.route().map_or("-", |route| route.name.as_str());
+        let taken = self.now().since(exchange.started).as_micros();
+        let lines = &mut self.core.log_lines;
+        let _ = write!(lines, "{} {} ", wall_clock(), session.peer.ip());
+        lines.extend_from_slice(&exchange.log);
+        let _ = writeln!(
+            lines,
+            " route={route:?} status={} in={} out={} us={taken}",
+            exchange.status, exchange.bytes_in, exchange.bytes_out
+        );
+    }
+}
+
+/// RFC 3339 with milliseconds, UTC.
+fn wall_clock() -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_millis(std::time::SystemTime::now())
+}
+
+/// Most bytes of a path in the access log.
+const LOGGED_PATH: usize = 256;
+
+/// Method, host and path for the access log.
+pub(crate) fn describe(request: &RequestHead<'_, '_>, path: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(request.method);
+    out.push(b' ');
+    out.extend_from_slice(request.host.map_or(&b"-"[..], |host| host.as_bytes()));
+    out.push(b' ');
+    out.extend_from_slice(path.get(..LOGGED_PATH).unwrap_or(path));
+}
+
+/// Who may use `/internal/` (interface.md, Built in).
+fn admit(snapshot: &Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr) -> Result<(), Answer> {
+    let admin = &snapshot.settings.admin;
+    let Some(key) = &admin.key else {
+        return Err(Answer::NotFound);
+    };
+    let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip"];
+    let relayed = forwarded.iter().any(|name| request.field(name).is_some());
+    if relayed || !admin.subnets.iter().any(|subnet| subnet.contains(peer)) {
+        return Err(Answer::AdminSubnet);
+    }
+    let given = request.field("x-toron-admin-key").or_else(|| {
+        request
+            .field("authorization")
+            .and_then(|value| value.strip_prefix(b"Bearer "))
+    });
+    match given {
+        Some(given) if same(given, key.as_bytes()) => Ok(()),
+        _ => Err(Answer::Unauthorized),
+    }
+}
+
+/// Comparison whose time depends on the length given only.
+fn same(given: &[u8], key: &[u8]) -> bool {
+    let mut difference = given.len() ^ key.len();
+    for (i, byte) in given.iter().enumerate() {
+        difference |= usize::from(byte ^ key.get(i % key.len().max(1)).copied().unwrap_or(0));
+    }
+    std::hint::black_box(difference) == 0
+}
+
+/// The answer that a configuration spells out.
+pub(crate) fn fixed_answer(fixed: &FixedResponse) -> FixedAnswer<'_> {
+    FixedAnswer {
+        status: fixed.status,
+        fields: &fixed.headers,
+        body: fixed.body.as_bytes(),
+    }
+}
+
+/// Appends a 200 with a JSON text; returns whether the connection goes on.
+pub(crate) fn write_json(text: &str, rendering: &Rendering<'_>, out: &mut Vec<u8>) -> bool {
+    let fields = [("Content-Type".to_owned(), "application/json".to_owned())];
+    FixedAnswer {
+        status: 200,
+        fields: &fields,
+        body: text.as_bytes(),
+    }
+    .write(rendering, out)
+}
+
+/// The text of an address.
+pub(crate) fn ip_text(ip: IpAddr, room: &mut [u8; 48]) -> &[u8] {
+    let mut left = &mut room[..];
+    let before = left.len();
+    // The longest text of an address has 45 bytes.
+    let _ = write!(left, "{}", ip.to_canonical());
+    let used = before - left.len();
+    room.get(..used).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_compared_whole() {
+        assert!(same(b"secret", b"secret"));
+        for wrong in [&b"secre"[..], b"secrets", b"Secret", b"", b"secretsecret"] {
+            assert!(!same(wrong, b"secret"));
+        }
+        assert!(!same(b"x", b""));
+    }
+
+    #[test]
+    fn a_mapped_address_is_shown_as_ipv4() {
+        let mapped = "::ffff:192.0.2.1"
+            .parse()
+            .unwrap_or(IpAddr::from([0, 0, 0, 0]));
+        assert_eq!(ip_text(mapped, &mut [0; 48]), b"192.0.2.1");
+    }
+}

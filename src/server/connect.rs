@@ -1,0 +1,196 @@
+//! Getting a connection to an upstream, and giving it back.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use toron_reactor::{Close, Engine, Op, Outcome, Token};
+
+use super::lane::Lane;
+use super::session::Session;
+use super::Kit;
+use crate::policy::settings::{RouteKind, Upstream};
+use crate::proxy::transaction::{ConnectFailure, Input};
+
+/// `EMFILE`, `ENFILE`, `EADDRNOTAVAIL`, `ENOBUFS`, `ENOMEM`, `EAGAIN`: it is this machine that
+/// lacks something, not the target.
+const LOCAL: [i32; 6] = [24, 23, 99, 105, 12, 11];
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Takes an idle connection or dials.
+    pub(crate) fn connect(&mut self, session: &mut Session, fresh: bool, other_target: bool) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let snapshot = std::rc::Rc::clone(&exchange.snapshot);
+        let Some(route) = snapshot.table.routes().get(exchange.route) else {
+            return;
+        };
+        let RouteKind::Upstream(upstream) = &route.kind else {
+            return;
+        };
+        if other_target {
+            next_target(exchange, upstream);
+        }
+        let Some(target) = upstream.targets.get(exchange.target) else {
+            return;
+        };
+        let endpoint = &target.endpoint;
+        let idempotent = exchange.facts.method.is_idempotent();
+        if !fresh {
+            if let Some(token) = self.take_idle(endpoint.id, session.token, idempotent) {
+                exchange.upstream = Some(token);
+                self.step(session, Input::Connected { reused: true });
+                return;
+            }
+        }
+        let addresses = endpoint.addresses();
+        let address = match addresses.len() {
+            0 => None,
+            n => addresses.get(exchange.dials % n).copied(),
+        };
+        let Some(address) = address else {
+            self.step(session, Input::ConnectFailed(ConnectFailure::NoAddress));
+            return;
+        };
+        self.dial(session, endpoint.id, address);
+    }
+
+    /// An idle connection that is still good. For a request that could not be repeated the socket
+    /// itself is asked; for others a stale connection costs no more than the retry.
+    fn take_idle(&mut self, endpoint: u32, owner: Token, idempotent: bool) -> Option<Token> {
+        let now = self.now();
+        while let Some(token) = self.core.upstreams.take_idle(endpoint, owner, now) {
+            let connection = self.core.upstreams.get(token)?;
+            if idempotent || self.cx.engine.is_idle(connection.fd) {
+                return Some(token);
+            }
+            if let Some(connection) = self.core.upstreams.remove(token) {
+                self.cx.engine.close(connection.fd, Close::Orderly);
+            }
+        }
+        None
+    }
+
+    fn dial(&mut self, session: &mut Session, endpoint: u32, address: SocketAddr) {
+        let fd = match self.cx.engine.socket(&address) {
+            Ok(fd) => fd,
+            Err(error) => {
+                log::warn!("no socket for upstream {address}: {error}");
+                self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
+                return;
+            }
+        };
+        let token = self.core.upstreams.insert(fd, endpoint, session.token);
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.upstream = Some(token);
+            exchange.dials += 1;
+        }
+        let op = Op::Connect { fd, addr: address };
+        self.cx.engine.submit(Lane::UpstreamConnect.key(token), op);
+        self.watch_while_dialling(session);
+    }
+
+    /// A client that goes away while the upstream is being dialled is noticed (I39).
+    fn watch_while_dialling(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        if exchange.transaction.request_is_whole() {
+            self.watch_client(session);
+        } else {
+            self.watch_hangup(session);
+        }
+    }
+
+    /// A dialled connection stands, or not.
+    pub(crate) fn connect_ended(&mut self, session: &mut Session, outcome: &Outcome) {
+        match outcome {
+            Outcome::Connected => {
+                self.step(session, Input::Connected { reused: false });
+            }
+            &Outcome::Failed { errno, .. } => {
+                log::info!(
+                    "upstream connection failed: {}",
+                    std::io::Error::from_raw_os_error(errno)
+                );
+                self.close_upstream(session);
+                let failure = if LOCAL.contains(&errno) {
+                    ConnectFailure::NoResources
+                } else {
+                    ConnectFailure::Failed
+                };
+                self.step(session, Input::ConnectFailed(failure));
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives the exchange's connection to the idle ones, or closes it.
+    pub(crate) fn park_upstream(&mut self, session: &mut Session) {
+        let now = self.now();
+        let draining = self.core.drain.is_some();
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let Some(token) = exchange.upstream else {
+            return;
+        };
+        let settings = &exchange.snapshot.settings;
+        let keep = keep_for(
+            settings.idle_conn_timeout,
+            exchange.download.keep_alive_timeout(),
+        );
+        // The limit is the process's; a reactor that was woken for more connections than the usual
+        // ones can hold may go beyond it by a share.
+        let most = settings
+            .max_idle_per_target
+            .div_ceil(self.core.shared.active);
+        if draining || !self.core.upstreams.park(token, now, keep, most) {
+            return;
+        }
+        self.upstream_receive(session);
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.upstream = None;
+        }
+        if let Some(connection) = self.core.upstreams.get_mut(token) {
+            connection.served += 1;
+        }
+        if self.core.upstreams.idle_len() == 1 {
+            let sweep = *self
+                .core
+                .sweep
+                .get_or_insert_with(|| self.cx.wheel.insert(Lane::IdleSweep.key(token)));
+            self.cx.wheel.arm(sweep, Some(now + keep));
+        }
+    }
+}
+
+/// What the upstream announces less 1 s, so that toron is the one that closes (R17).
+fn keep_for(configured: Duration, announced: Option<u64>) -> Duration {
+    let announced = announced.map(|s| Duration::from_secs(s.saturating_sub(1)));
+    announced.map_or(configured, |announced| announced.min(configured))
+}
+
+/// Another target if there is one, else another address of the same.
+fn next_target(exchange: &mut super::exchange::Exchange, upstream: &Upstream) {
+    if upstream.targets.len() > 1 {
+        exchange.target = (exchange.target + 1) % upstream.targets.len();
+        exchange.dials = 0;
+        // Path and Host may differ from target to target.
+        exchange.request = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r17_an_announced_time_is_kept_a_second_short() {
+        let thirty = Duration::from_secs(30);
+        assert_eq!(keep_for(thirty, None), thirty);
+        assert_eq!(keep_for(thirty, Some(5)), Duration::from_secs(4));
+        assert_eq!(keep_for(thirty, Some(60)), thirty);
+        assert_eq!(keep_for(thirty, Some(0)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,544 @@
+//! The response, from the upstream to the client: interim heads, the head, the body.
+
+use std::io::ErrorKind;
+
+use toron_reactor::{Buf, Engine, Op, Outcome, Pipe};
+
+use super::body::{self, Chunked, Framing, Portion, Source};
+use super::lane::Lane;
+use super::session::{Session, Tag};
+use super::upload::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::Kit;
+use crate::http::response::{self, MAX_RESPONSE_HEAD};
+use crate::http::{
+    field_slots, write_response_head, Asked, HeadScanner, Reply, ResponseBody, ResponseHead,
+    Rewrite, Scan, Version,
+};
+use crate::policy::settings::RouteKind;
+use crate::proxy::transaction::{self, Input, Order, ResponseFacts, Side};
+
+/// Most fields of a response head.
+const MOST_FIELDS: usize = 256;
+
+/// The direction to the client.
+#[derive(Debug, Default)]
+pub struct Download {
+    source: Source,
+    framing: Framing,
+    /// Framed and ready to be sent.
+    staged: Option<Buf>,
+    pipe: Option<Pipe>,
+    copies: bool,
+    /// The whole body has come.
+    complete: bool,
+    /// Bytes came behind the response.
+    surplus: bool,
+    /// The end of the body is still to be framed, for which there was no buffer.
+    owes_last_chunk: bool,
+    keep_alive_timeout: Option<u64>,
+}
+
+impl Download {
+    /// How the body is framed for the client.
+    #[must_use]
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// What the upstream announced in `Keep-Alive`, in seconds.
+    #[must_use]
+    pub fn keep_alive_timeout(&self) -> Option<u64> {
+        self.keep_alive_timeout
+    }
+
+    /// Gives everything back that is held.
+    pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
+        self.staged = None;
+        if let Some(pipe) = self.pipe.take() {
+            engine.return_pipe(pipe);
+        }
+    }
+}
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Something came from the upstream.
+    pub(crate) fn upstream_received(&mut self, session: &mut Session, outcome: Outcome) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let download = exchange.transaction.download();
+        match outcome {
+            Outcome::Received { buf, .. } => match download {
+                transaction::Download::Waiting | transaction::Download::Interim => {
+                    exchange.response = Some(buf);
+                    self.response_next(session);
+                }
+                transaction::Download::Moving => self.download_received(session, buf),
+                transaction::Download::Tunnel => self.tunnel_from_upstream(session, buf),
+                transaction::Download::Answering | transaction::Download::Done => {}
+            },
+            Outcome::Cancelled { .. } => {}
+            Outcome::Eof { .. } if download == transaction::Download::Tunnel => {
+                self.tunnel_upstream_eof(session);
+            }
+            Outcome::Eof { .. }
+                if download == transaction::Download::Moving
+                    && matches!(exchange.download.source, Source::UntilClose) =>
+            {
+                exchange.download.complete = true;
+                exchange.download.owes_last_chunk = exchange.download.framing == Framing::Chunked;
+                self.download_next(session);
+            }
+            outcome => {
+                let begun = match &outcome {
+                    Outcome::Eof { buf } | Outcome::Failed { buf, .. } => buf.is_some(),
+                    _ => false,
+                };
+                self.step(
+                    session,
+                    Input::UpstreamGone {
+                        response_begun: begun,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Looks at what has come of a response head.
+    pub(crate) fn response_next(&mut self, session: &mut Session) {
+        loop {
+            let Some(exchange) = session.exchange.as_mut() else {
+                return;
+            };
+            if exchange.transaction.download() != transaction::Download::Waiting {
+                return;
+            }
+            let Some(buf) = exchange.response.take() else {
+                return self.upstream_receive(session);
+            };
+            match exchange.scanner.scan(&buf) {
+                Scan::Complete { skip: 0, len } => {
+                    if !self.response_head(session, buf, len) {
+                        return;
+                    }
+                }
+                Scan::Incomplete if buf.len() < MAX_RESPONSE_HEAD && buf.receivable() > 0 => {
+                    return self.response_more(session, buf);
+                }
+                _ => {
+                    drop(buf);
+                    self.step(session, Input::BadHead);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn response_more(&mut self, session: &mut Session, buf: Buf) {
+        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get_mut(token) else {
+            return;
+        };
+        let op = Op::RecvInto {
+            fd: connection.fd,
+            buf,
+        };
+        connection.recv = Some(self.cx.engine.submit(Lane::UpstreamRecv.key(token), op));
+    }
+
+    /// A whole head is there. `true` to go on with the next one, behind an interim response.
+    fn response_head(&mut self, session: &mut Session, buf: Buf, len: usize) -> bool {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let mut scratch = std::mem::take(&mut self.core.scratch);
+        scratch.clear();
+        let written = {
+            let head = buf.get(..len).unwrap_or_default();
+            let mut slots = field_slots::<MOST_FIELDS>();
+            response::parse(head, Asked::by(&exchange.facts), &mut slots).map(|head| {
+                let keep_alive =
+                    exchange.transaction.will_keep_client() && !self.core.is_draining();
+                let promised = write_head(exchange, &head, keep_alive, &mut scratch);
+                (head.facts, promised)
+            })
+        };
+        self.core.scratch = scratch;
+        let (facts, promised) = match written {
+            Ok(written) => written,
+            Err(invalid) => {
+                log::info!("invalid upstream response: {}", invalid.reason);
+                drop(buf);
+                self.step(session, Input::BadHead);
+                return false;
+            }
+        };
+        if facts.is_interim() {
+            return self.interim_head(session, buf, len, facts.status == 100);
+        }
+        exchange.status = facts.status;
+        let response = ResponseFacts {
+            keep_alive: facts.keep_alive,
+            switches: facts.is_switch(),
+            event_stream: facts.event_stream,
+            client_until_close: promised.body == ResponseBody::UntilClose,
+        };
+        if !promised.keep_alive && !facts.is_switch() {
+            exchange.transaction.forbid_keep_alive();
+        }
+        exchange.download.keep_alive_timeout = facts.keep_alive_timeout;
+        let orders = self.ask(session, Input::FinalHead(response));
+        match orders.iter().next() {
+            Some(Order::Download) => self.begin_body(session, buf, len, facts.body, promised.body),
+            Some(Order::Tunnel) => self.begin_tunnel(session, buf, len),
+            _ => {
+                drop(buf);
+                self.carry_out(session, &orders);
+            }
+        }
+        false
+    }
+
+    /// Passes an interim response on, or leaves it out. It is written in the scratch buffer.
+    fn interim_head(
+        &mut self,
+        session: &mut Session,
+        mut buf: Buf,
+        len: usize,
+        is_continue: bool,
+    ) -> bool {
+        buf.consume(len);
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.scanner = HeadScanner::response();
+            exchange.response = (!buf.is_empty()).then_some(buf);
+        }
+        let orders = self.ask(session, Input::InterimHead { is_continue });
+        if orders.iter().next() == Some(Order::SendInterim) {
+            let text = std::mem::take(&mut self.core.scratch);
+            self.send_text(session, &text, Tag::Interim);
+            self.core.scratch = text;
+            return false;
+        }
+        true
+    }
+
+    /// Puts the new head, in the scratch buffer, in the place of the old one and sends it with
+    /// the body bytes behind it.
+    fn begin_body(
+        &mut self,
+        session: &mut Session,
+        mut buf: Buf,
+        len: usize,
+        from: ResponseBody,
+        to: ResponseBody,
+    ) {
+        release_request(session);
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let download = &mut exchange.download;
+        download.source = match from {
+            ResponseBody::None => Source::None,
+            ResponseBody::Length(n) => Source::Length(n),
+            ResponseBody::Chunked => Source::Chunked(Chunked::default()),
+            ResponseBody::UntilClose => Source::UntilClose,
+        };
+        download.framing = match to {
+            ResponseBody::None | ResponseBody::Length(_) => Framing::Plain,
+            ResponseBody::Chunked => Framing::Chunked,
+            ResponseBody::UntilClose => Framing::UntilClose,
+        };
+        let Some(portion) = take_portion(session, &mut buf, len) else {
+            self.step(session, Input::BadResponseBody);
+            return;
+        };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let download = &mut exchange.download;
+        body::push_opening(download.framing, portion, &mut self.core.scratch);
+        let fits = buf.replace_front(len, &self.core.scratch)
+            && close_portion(download, portion, &mut buf);
+        if !fits {
+            // Fields that were rewritten outgrew the room in front of them.
+            log::warn!("a response head grew by more than 4 KiB by rewriting");
+            self.step(session, Input::BadResponseBody);
+            return;
+        }
+        self.download_send(session, buf);
+    }
+
+    /// Body bytes have come by copy.
+    fn download_received(&mut self, session: &mut Session, mut buf: Buf) {
+        let Some(portion) = take_portion(session, &mut buf, 0) else {
+            self.step(session, Input::BadResponseBody);
+            return;
+        };
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let scratch = &mut self.core.scratch;
+        scratch.clear();
+        body::push_opening(exchange.download.framing, portion, scratch);
+        let fits =
+            buf.replace_front(0, scratch) && close_portion(&exchange.download, portion, &mut buf);
+        debug_assert!(fits, "a receive leaves room for its framing");
+        if buf.is_empty() {
+            self.download_next(session);
+        } else {
+            self.download_send(session, buf);
+        }
+    }
+
+    fn download_send(&mut self, session: &mut Session, buf: Buf) {
+        self.send(session, buf, Tag::Response);
+        self.step(session, Input::DownloadWaits(Side::Client));
+    }
+
+    /// Does what the download needs next.
+    pub(crate) fn download_next(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        if session.output.is_busy()
+            || exchange.transaction.download() != transaction::Download::Moving
+        {
+            return;
+        }
+        let download = &mut exchange.download;
+        if download.owes_last_chunk {
+            let Some(mut buf) = self.take_buffer(session) else {
+                return;
+            };
+            buf.extend(crate::http::chunk::LAST_CHUNK);
+            if let Some(exchange) = session.exchange.as_mut() {
+                exchange.download.owes_last_chunk = false;
+            }
+            return self.download_send(session, buf);
+        }
+        if download.complete && download.pipe.is_none() {
+            let surplus = download.surplus;
+            self.step(session, Input::DownloadDone { surplus });
+            return;
+        }
+        let wants_splice = match download.source {
+            Source::Length(n) => download.pipe.is_some() || (n >= SPLICE_MIN && !download.copies),
+            Source::None | Source::Chunked(_) | Source::UntilClose => false,
+        };
+        if wants_splice {
+            return self.download_splice(session);
+        }
+        self.upstream_receive(session);
+        self.step(session, Input::DownloadWaits(Side::Upstream));
+    }
+
+    fn download_splice(&mut self, session: &mut Session) {
+        for _ in 0..SPLICE_ROUNDS {
+            if !self.download_splice_round(session) {
+                return;
+            }
+        }
+        self.download_await_client(session);
+    }
+
+    /// Moves one pipe's worth. `false` when there is nothing to do at present.
+    fn download_splice_round(&mut self, session: &mut Session) -> bool {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let Some(token) = exchange.upstream else {
+            return false;
+        };
+        let Some(fd) = self
+            .core
+            .upstreams
+            .get(token)
+            .map(|connection| connection.fd)
+        else {
+            return false;
+        };
+        let download = &mut exchange.download;
+        let outstanding = download.source.outstanding();
+        let Some(pipe) = hold_pipe(self.cx.engine, &mut download.pipe) else {
+            download.copies = true;
+            self.download_next(session);
+            return false;
+        };
+        if pipe.held() > 0 {
+            let held = pipe.held();
+            match self
+                .cx
+                .engine
+                .splice_out(pipe, session.fd, held, outstanding > 0)
+            {
+                Ok(n) => {
+                    exchange.bytes_out += n as u64;
+                    let pending = (held - n.min(held)) as u64 + outstanding;
+                    return self.step(
+                        session,
+                        Input::Sent {
+                            bytes: n as u64,
+                            pending,
+                        },
+                    );
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.download_await_client(session);
+                }
+                Err(_) => {
+                    self.step(session, Input::ClientGone);
+                }
+            }
+            return false;
+        }
+        if outstanding == 0 {
+            if let Some(pipe) = download.pipe.take() {
+                self.cx.engine.return_pipe(pipe);
+            }
+            download.complete = true;
+            self.download_next(session);
+            return false;
+        }
+        let most = outstanding.min(SPLICE_CHUNK) as usize;
+        match self.cx.engine.splice_in(fd, pipe, most) {
+            Ok(n) if n > 0 => {
+                download.source = Source::Length(outstanding.saturating_sub(n as u64));
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if let Some(pipe) = download.pipe.take() {
+                    self.cx.engine.return_pipe(pipe);
+                }
+                self.download_await_upstream(session, token);
+                false
+            }
+            Ok(_) | Err(_) => {
+                self.step(
+                    session,
+                    Input::UpstreamGone {
+                        response_begun: true,
+                    },
+                );
+                false
+            }
+        }
+    }
+
+    fn download_await_upstream(&mut self, session: &mut Session, token: toron_reactor::Token) {
+        if let Some(connection) = self.core.upstreams.get_mut(token) {
+            if !connection.polls_readable {
+                connection.polls_readable = true;
+                let op = Op::Readable { fd: connection.fd };
+                self.cx.engine.submit(Lane::UpstreamReadable.key(token), op);
+            }
+        }
+        self.step(session, Input::DownloadWaits(Side::Upstream));
+    }
+
+    fn download_await_client(&mut self, session: &mut Session) {
+        if !session.polls_writable {
+            session.polls_writable = true;
+            self.submit(
+                session,
+                Lane::ClientWritable,
+                Op::Writable { fd: session.fd },
+            );
+        }
+        self.step(session, Input::DownloadWaits(Side::Client));
+    }
+
+    /// The client's socket can be written: the download by splice goes on.
+    pub(crate) fn client_writable(&mut self, session: &mut Session, outcome: &Outcome) {
+        if !matches!(outcome, Outcome::Cancelled { .. }) {
+            self.download_next(session);
+        }
+    }
+
+    /// The upstream's socket can be read: the download by splice goes on.
+    pub(crate) fn upstream_readable(&mut self, session: &mut Session, outcome: &Outcome) {
+        if let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) {
+            if let Some(connection) = self.core.upstreams.get_mut(token) {
+                connection.polls_readable = false;
+            }
+        }
+        if !matches!(outcome, Outcome::Cancelled { .. }) {
+            self.download_next(session);
+        }
+    }
+}
+
+/// Reduces what stands behind `skip` bytes to body bytes. `None` if it is malformed.
+fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Portion> {
+    let download = &mut session.exchange.as_mut()?.download;
+    let mut rest = Vec::new();
+    let portion = download.source.take(buf, skip, &mut rest).ok()?;
+    download.complete = portion.last;
+    download.surplus |= !rest.is_empty();
+    Some(portion)
+}
+
+/// The request cannot have to be sent again: its bytes are given back.
+pub(crate) fn release_request(session: &mut Session) {
+    let keeps = session
+        .exchange
+        .as_ref()
+        .is_none_or(|x| x.transaction.keeps_request());
+    if keeps {
+        return;
+    }
+    if let Some(input) = session.input.as_mut() {
+        input.consume(std::mem::take(&mut session.request_len));
+        if input.is_empty() {
+            session.input = None;
+        }
+    }
+}
+
+/// Appends what closes a portion of the response body.
+fn close_portion(download: &Download, portion: Portion, buf: &mut Buf) -> bool {
+    match &download.source {
+        Source::Chunked(chunked) if portion.last => {
+            let mut trailers = Vec::new();
+            crate::http::chunk::push_response_trailers(&chunked.trailers, &mut trailers);
+            body::push_closing(download.framing, portion, &trailers, buf)
+        }
+        Source::None | Source::Length(_) | Source::Chunked(_) | Source::UntilClose => {
+            body::push_closing(download.framing, portion, b"", buf)
+        }
+    }
+}
+
+fn write_head(
+    exchange: &super::exchange::Exchange,
+    head: &ResponseHead<'_, '_>,
+    keep_alive: bool,
+    out: &mut Vec<u8>,
+) -> crate::http::reply::Promised {
+    let snapshot = &exchange.snapshot;
+    let route = snapshot.table.routes().get(exchange.route);
+    let rewrite = route.and_then(|route| match &route.kind {
+        RouteKind::Upstream(upstream) if upstream.strip_prefix && route.prefix != "/" => {
+            let target = upstream.targets.get(exchange.target)?;
+            Some(Rewrite {
+                prefix: route.prefix.as_bytes(),
+                target_path: target.path.as_bytes(),
+                target_authority: target.authority.as_bytes(),
+                client_scheme: b"http",
+                client_host: &exchange.host,
+                redirects: upstream.rewrite_redirects,
+                cookie_path: upstream.rewrite_cookie_path,
+            })
+        }
+        RouteKind::Upstream(_) | RouteKind::Respond(_) => None,
+    });
+    let reply = Reply {
+        client: exchange.facts.version,
+        keep_alive,
+        rewrite,
+        via: snapshot.settings.via,
+    };
+    debug_assert!(reply.client == Version::Http11 || reply.client == Version::Http10);
+    write_response_head(head, &reply, out)
+}

@@ -1,0 +1,358 @@
+//! How a request, and a client connection, ends.
+
+use std::time::Duration;
+
+use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
+
+use super::lane::Lane;
+use super::session::{Phase, Session, Tag};
+use super::Kit;
+use crate::http::HeadScanner;
+use crate::proxy::transaction::{ClientEnd, Input};
+
+/// Lingering ends after so much silence (I9).
+const LINGER_SILENCE: Duration = Duration::from_secs(1);
+/// Lingering ends after this time whatever comes (I9).
+const LINGER_TOTAL: Duration = Duration::from_secs(5);
+/// Lingering ends when so much has been thrown away (I9).
+const LINGER_BYTES: u64 = 16 * 1024 * 1024;
+/// Bytes thrown away by one system call. They are not copied, so the size only bounds the turn.
+const DISCARD: usize = 1024 * 1024;
+/// System calls of one handler before others get their turn.
+const DISCARD_ROUNDS: usize = 4;
+
+impl<E: Engine> Kit<'_, '_, E> {
+    // ---- small steps that all parts share ----
+
+    pub(crate) fn now(&self) -> Time {
+        self.cx.now
+    }
+
+    pub(crate) fn submit(&mut self, session: &Session, lane: Lane, op: Op) -> OpId {
+        self.cx.engine.submit(lane.key(session.token), op)
+    }
+
+    /// Waits for bytes from the client, if nothing waits for them already.
+    pub(crate) fn receive(&mut self, session: &mut Session) {
+        if session.recv.is_none() && !session.eof {
+            let op = Op::Recv {
+                fd: session.fd,
+                many: false,
+            };
+            session.recv = Some(self.submit(session, Lane::ClientRecv, op));
+        }
+    }
+
+    /// Watches for the end of the client's connection while nothing is received from it.
+    pub(crate) fn watch_hangup(&mut self, session: &mut Session) {
+        if !session.watches_hangup {
+            session.watches_hangup = true;
+            self.submit(session, Lane::ClientHangup, Op::Hangup { fd: session.fd });
+        }
+    }
+
+    /// An empty buffer, or `None`: then [`Kit::resume`] is called when there is one.
+    pub(crate) fn take_buffer(&mut self, session: &mut Session) -> Option<Buf> {
+        if let Some(buf) = session
+            .spare
+            .take()
+            .or_else(|| self.cx.engine.buffers().take())
+        {
+            return Some(buf);
+        }
+        if !session.awaits_buffer {
+            session.awaits_buffer = true;
+            self.submit(session, Lane::Buffer, Op::Buffer);
+        }
+        None
+    }
+
+    /// Goes on with what waited for a buffer.
+    pub(crate) fn resume(&mut self, session: &mut Session) {
+        if let Some((text, tag)) = session.unsent.take() {
+            self.send_text(session, &text, tag);
+        } else {
+            match session.phase {
+                Phase::Idle => self.next_head(session),
+                Phase::Head => self.advance_head(session),
+                Phase::Exchange => self.resume_exchange(session),
+                Phase::Answering { .. } | Phase::Lingering { .. } | Phase::Gone => {}
+            }
+        }
+        // Whoever still needs the buffer has taken it.
+        session.spare = None;
+    }
+
+    // ---- sending ----
+
+    /// Sends a buffer to the client behind what is on its way already.
+    pub(crate) fn send(&mut self, session: &mut Session, buf: Buf, tag: Tag) {
+        // A 100 or interim response that still waits for a buffer comes too late now.
+        session.unsent = None;
+        if session.output.in_flight.is_some() {
+            session.output.push(buf, tag);
+            return;
+        }
+        session.output.in_flight = Some(tag);
+        self.submit(
+            session,
+            Lane::ClientSend,
+            Op::Send {
+                fd: session.fd,
+                buf,
+                more: false,
+            },
+        );
+    }
+
+    /// Sends a short text, as soon as there is a buffer for it.
+    pub(crate) fn send_text(&mut self, session: &mut Session, text: &[u8], tag: Tag) {
+        match self.take_buffer(session) {
+            Some(mut buf) => {
+                buf.extend(text);
+                self.send(session, buf, tag);
+            }
+            None => session.unsent = Some((text.to_vec(), tag)),
+        }
+    }
+
+    /// The client took bytes, or does not.
+    pub(crate) fn client_sent(&mut self, session: &mut Session, outcome: Outcome) {
+        let Some(tag) = session.output.in_flight else {
+            return;
+        };
+        let Outcome::Sent { buf, n } = outcome else {
+            return self.client_lost(session);
+        };
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.bytes_out += n as u64;
+            if !matches!(tag, Tag::Continue | Tag::Tunnel) {
+                let pending = buf.len() as u64;
+                if !self.step(
+                    session,
+                    Input::Sent {
+                        bytes: n as u64,
+                        pending,
+                    },
+                ) {
+                    return;
+                }
+            }
+        }
+        if !buf.is_empty() {
+            let op = Op::Send {
+                fd: session.fd,
+                buf,
+                more: false,
+            };
+            self.submit(session, Lane::ClientSend, op);
+            return;
+        }
+        drop(buf);
+        session.output.in_flight = None;
+        if let Some((next, tag)) = session.output.pop() {
+            self.send(session, next, tag);
+        }
+        match (tag, session.phase) {
+            (_, Phase::Answering { then }) => self.end_client(session, then),
+            (_, Phase::Exchange) => self.exchange_sent(session, tag),
+            (_, Phase::Idle | Phase::Head | Phase::Lingering { .. } | Phase::Gone) => {}
+        }
+    }
+
+    /// The client's connection is broken.
+    pub(crate) fn client_lost(&mut self, session: &mut Session) {
+        match session.phase {
+            Phase::Exchange => {
+                self.step(session, Input::ClientGone);
+            }
+            Phase::Idle | Phase::Head | Phase::Answering { .. } | Phase::Lingering { .. } => {
+                self.close(session, Close::Orderly);
+            }
+            Phase::Gone => {}
+        }
+    }
+
+    pub(crate) fn client_hung_up(&mut self, session: &mut Session, outcome: &Outcome) {
+        if !matches!(outcome, Outcome::Cancelled { .. }) {
+            self.client_lost(session);
+        }
+    }
+
+    // ---- endings ----
+
+    /// Goes on with the client connection after everything was sent.
+    pub(crate) fn end_client(&mut self, session: &mut Session, end: ClientEnd) {
+        match end {
+            ClientEnd::Keep if !session.eof || session.has_leftover() => self.next_head(session),
+            ClientEnd::Keep | ClientEnd::Close if !session.has_leftover() => {
+                self.close(session, Close::Orderly);
+            }
+            ClientEnd::Keep | ClientEnd::Close | ClientEnd::Linger => self.linger(session),
+            ClientEnd::Sever => self.close(session, Close::Orderly),
+        }
+    }
+
+    /// Turns to the next request on the connection.
+    pub(crate) fn next_head(&mut self, session: &mut Session) {
+        session.phase = Phase::Idle;
+        session.scanner = HeadScanner::request();
+        session.since = self.now();
+        if let Some(input) = session.input.as_mut() {
+            input.consume(std::mem::take(&mut session.request_len));
+            if input.is_empty() {
+                session.input = None;
+            }
+        }
+        session.request_len = 0;
+        if session.input.is_none() {
+            session.input = session.ahead.take();
+        }
+        if session.input.is_none() && !session.spill.is_empty() {
+            let Some(mut buf) = self.take_buffer(session) else {
+                return;
+            };
+            // At most one receive was spilled, and a buffer holds more than that.
+            buf.extend(&session.spill);
+            session.spill.clear();
+            session.input = Some(buf);
+        }
+        if session.input.is_some() {
+            session.phase = Phase::Head;
+            self.advance_head(session);
+        } else if session.eof {
+            self.close(session, Close::Orderly);
+        } else {
+            self.receive(session);
+        }
+    }
+
+    /// The common ending of refusals: the client may still be sending, and must be able to read
+    /// what was sent to it (I9).
+    pub(crate) fn linger(&mut self, session: &mut Session) {
+        let now = self.now();
+        session.phase = Phase::Lingering {
+            started: now,
+            last: now,
+            discarded: 0,
+        };
+        session.input = None;
+        session.ahead = None;
+        session.spill = Vec::new();
+        self.cx.engine.shutdown(session.fd, Shutdown::Write);
+        if session.eof {
+            return self.close(session, Close::Orderly);
+        }
+        match session.recv {
+            // Its event goes on with discarding.
+            Some(op) => self.cx.engine.cancel(op),
+            None => self.discard(session),
+        }
+    }
+
+    /// Throws away what has come.
+    pub(crate) fn discard(&mut self, session: &mut Session) {
+        for _ in 0..DISCARD_ROUNDS {
+            match self.cx.engine.discard(session.fd, DISCARD) {
+                Ok(n) if n > 0 && self.count_discarded(session, n) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => return self.close(session, Close::Orderly),
+            }
+        }
+        if !session.polls_readable {
+            session.polls_readable = true;
+            self.submit(
+                session,
+                Lane::ClientReadable,
+                Op::Readable { fd: session.fd },
+            );
+        }
+    }
+
+    /// Counts; `false` when enough has been thrown away.
+    pub(crate) fn count_discarded(&mut self, session: &mut Session, n: usize) -> bool {
+        let now = self.now();
+        let Phase::Lingering {
+            last, discarded, ..
+        } = &mut session.phase
+        else {
+            return true;
+        };
+        *last = now;
+        *discarded += n as u64;
+        *discarded < LINGER_BYTES
+    }
+
+    /// Closes the client connection and what belongs to it.
+    pub(crate) fn close(&mut self, session: &mut Session, how: Close) {
+        if session.phase == Phase::Gone {
+            return;
+        }
+        self.end_exchange(session, false);
+        session.phase = Phase::Gone;
+        self.cx.engine.close(session.fd, how);
+        self.cx.wheel.remove(session.timer);
+        self.cx.connection_ended();
+        self.core.sessions -= 1;
+    }
+
+    // ---- deadlines ----
+
+    /// Arms the session's one timer for the earliest thing that must happen.
+    pub(crate) fn arm(&mut self, session: &Session) {
+        let settings = &self.core.snapshot.settings;
+        let drain = self.core.drain;
+        let after = |since: Time, length: Duration| (!length.is_zero()).then(|| since + length);
+        let deadline = match session.phase {
+            Phase::Idle => {
+                let length = if session.served == 0 {
+                    settings.header_timeout
+                } else {
+                    settings.idle_timeout
+                };
+                earliest(after(session.since, length), drain.map(|d| d.idle_until))
+            }
+            Phase::Head => after(session.since, settings.header_timeout),
+            Phase::Exchange => session
+                .exchange
+                .as_ref()
+                .and_then(|exchange| exchange.transaction.deadline()),
+            Phase::Answering { .. } => after(session.since, settings.write_timeout),
+            Phase::Lingering { started, last, .. } => {
+                Some((last + LINGER_SILENCE).min(started + LINGER_TOTAL))
+            }
+            Phase::Gone => None,
+        };
+        self.cx
+            .wheel
+            .arm(session.timer, earliest(deadline, drain.map(|d| d.until)));
+    }
+
+    /// The session's timer fired.
+    pub(crate) fn deadline(&mut self, session: &mut Session) {
+        if self
+            .core
+            .drain
+            .is_some_and(|drain| drain.until <= self.now())
+        {
+            return self.close(session, Close::Orderly);
+        }
+        match session.phase {
+            Phase::Head => self.head_too_slow(session),
+            Phase::Exchange => {
+                self.step(session, Input::Tick);
+            }
+            Phase::Idle | Phase::Answering { .. } | Phase::Lingering { .. } => {
+                self.close(session, Close::Orderly);
+            }
+            Phase::Gone => {}
+        }
+    }
+}
+
+fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,497 @@
+//! A request under way: carries out what the transaction orders.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use toron_reactor::{Buf, Close, Engine, Op, Outcome, Time, Token};
+
+use super::body::Framing;
+use super::builtin::fixed_answer;
+use super::download::{release_request, Download};
+use super::lane::Lane;
+use super::session::{Phase, Session, Tag};
+use super::upload::Upload;
+use super::{Kit, Pinned};
+use crate::http::answer::{Answer, Rendering};
+use crate::http::{HeadScanner, Method, RequestFacts};
+use crate::policy::settings::Route;
+use crate::proxy::transaction::{
+    self, ClientEnd, Ending, Input, Order, Orders, Transaction, Verdict,
+};
+
+/// What a request under way holds. Used again for the next one.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The state machine.
+    pub transaction: Transaction,
+    /// The configuration that the request began with.
+    pub snapshot: Rc<Pinned>,
+    /// Its route in the snapshot.
+    pub route: usize,
+    /// What the request asked for.
+    pub facts: RequestFacts,
+    /// When the head had come.
+    pub started: Time,
+    /// Length of the head in [`Session::input`], or in `kept`.
+    pub head_len: usize,
+    /// The request as it came, once it has been sent but may have to be sent again: requests that
+    /// wait for a response hold no buffer.
+    pub kept: Vec<u8>,
+    /// The id sent to the upstream.
+    pub request_id: [u8; 32],
+    /// Index of the target tried last.
+    pub target: usize,
+    /// How often an address of the target was dialled.
+    pub dials: usize,
+    /// The upstream connection.
+    pub upstream: Option<Token>,
+    /// The request head for the upstream, and the body bytes that came with it, until sent.
+    pub request: Option<Buf>,
+    /// A send to the upstream is in flight.
+    pub upstream_busy: bool,
+    /// Some byte was written to the present upstream connection.
+    pub upstream_touched: bool,
+    /// A response head that is not whole yet.
+    pub response: Option<Buf>,
+    /// Finds its end.
+    pub scanner: HeadScanner,
+    /// The direction to the upstream.
+    pub upload: Upload,
+    /// The direction to the client.
+    pub download: Download,
+    /// Status sent to the client; 0 before.
+    pub status: u16,
+    /// Body bytes received from the client.
+    pub bytes_in: u64,
+    /// Bytes sent to the client.
+    pub bytes_out: u64,
+    /// Host that the client asked for, where redirects are rewritten.
+    pub host: Vec<u8>,
+    /// Method, host and path for the access log, if there is one.
+    pub log: Vec<u8>,
+}
+
+impl Exchange {
+    /// The route that took the request.
+    #[must_use]
+    pub fn route(&self) -> Option<&Arc<Route>> {
+        self.snapshot.table.routes().get(self.route)
+    }
+}
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Tells the transaction and carries out what it orders. `false` when the exchange is over:
+    /// then the caller must not touch it any more.
+    pub(crate) fn step(&mut self, session: &mut Session, input: Input) -> bool {
+        let orders = self.ask(session, input);
+        self.carry_out(session, &orders)
+    }
+
+    /// Tells the transaction.
+    pub(crate) fn ask(&mut self, session: &mut Session, input: Input) -> Orders {
+        let now = self.now();
+        match session.exchange.as_mut() {
+            Some(exchange) => exchange.transaction.step(now, input),
+            None => Orders::none(),
+        }
+    }
+
+    /// Carries out orders. `false` when the exchange is over.
+    pub(crate) fn carry_out(&mut self, session: &mut Session, orders: &Orders) -> bool {
+        for order in orders.iter() {
+            if session.phase != Phase::Exchange {
+                return false;
+            }
+            match order {
+                Order::Connect {
+                    fresh,
+                    other_target,
+                } => {
+                    self.connect(session, fresh, other_target);
+                }
+                Order::SendHead => self.send_request(session),
+                Order::Upload => self.upload_next(session),
+                Order::StopUpload => self.stop_upload(session),
+                Order::SendContinue => {
+                    self.send_text(session, b"HTTP/1.1 100 Continue\r\n\r\n", Tag::Continue);
+                }
+                Order::CloseUpstream => self.close_upstream(session),
+                Order::Answer(verdict) => self.answer_verdict(session, verdict),
+                Order::Finish(ending) => self.finish(session, ending),
+                // Given in response to a head only; `download.rs` has it at hand.
+                Order::SendInterim | Order::SkipInterim | Order::Download | Order::Tunnel => {
+                    debug_assert!(false, "{order:?} without a response head");
+                }
+            }
+        }
+        session.phase == Phase::Exchange
+    }
+
+    /// Goes on with what waited for a buffer.
+    pub(crate) fn resume_exchange(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        let (upload, download) = (
+            exchange.transaction.upload(),
+            exchange.transaction.download(),
+        );
+        if upload == transaction::Upload::Head && exchange.request.is_none() {
+            return self.send_request(session);
+        }
+        if upload == transaction::Upload::Moving {
+            self.upload_next(session);
+        }
+        if session.phase == Phase::Exchange && download == transaction::Download::Moving {
+            self.download_next(session);
+        }
+    }
+
+    /// Something on its way to the client has been taken whole.
+    pub(crate) fn exchange_sent(&mut self, session: &mut Session, tag: Tag) {
+        match tag {
+            Tag::Continue => {}
+            Tag::Interim => {
+                let download = session.exchange.as_ref().map(|x| x.transaction.download());
+                // The upstream may have failed meanwhile: then an answer follows.
+                if download == Some(transaction::Download::Interim)
+                    && self.step(session, Input::InterimSent)
+                {
+                    self.response_next(session);
+                }
+            }
+            Tag::Response => self.download_next(session),
+            Tag::Answer => {
+                self.step(session, Input::AnswerSent);
+            }
+            Tag::Tunnel => self.tunnel_sent_to_client(session),
+        }
+    }
+
+    /// Something came from the client while a request is under way, or its head is awaited.
+    pub(crate) fn client_received(&mut self, session: &mut Session, outcome: Outcome) {
+        match session.phase {
+            Phase::Idle | Phase::Head => self.head_received(session, outcome),
+            Phase::Exchange => self.exchange_received(session, outcome),
+            Phase::Answering { .. } => match outcome {
+                Outcome::Received { buf, .. } => session.ahead = Some(buf),
+                Outcome::Eof { .. } => session.eof = true,
+                // The receive of a head that took too long.
+                Outcome::Cancelled { .. } => {}
+                _ => self.close(session, Close::Orderly),
+            },
+            Phase::Lingering { .. } => match outcome {
+                Outcome::Received { n, .. } => {
+                    if self.count_discarded(session, n) {
+                        self.discard(session);
+                    } else {
+                        self.close(session, Close::Orderly);
+                    }
+                }
+                Outcome::Cancelled { .. } => self.discard(session),
+                _ => self.close(session, Close::Orderly),
+            },
+            Phase::Gone => {}
+        }
+    }
+
+    fn exchange_received(&mut self, session: &mut Session, outcome: Outcome) {
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        let upload = exchange.transaction.upload();
+        let whole = exchange.transaction.request_is_whole();
+        match outcome {
+            Outcome::Received { buf, .. } if upload == transaction::Upload::Tunnel => {
+                self.tunnel_from_client(session, buf);
+            }
+            Outcome::Received { buf, .. } if upload == transaction::Upload::Moving && !whole => {
+                self.upload_received(session, buf);
+            }
+            Outcome::Received { buf, .. } => {
+                session.ahead = Some(buf);
+                self.watch_hangup(session);
+            }
+            Outcome::Eof { .. } => {
+                session.eof = true;
+                if upload == transaction::Upload::Tunnel {
+                    self.tunnel_client_eof(session);
+                } else if self.step(session, Input::ClientEof) {
+                    self.watch_hangup(session);
+                }
+            }
+            Outcome::Cancelled { .. } => {}
+            _ => {
+                self.step(session, Input::ClientGone);
+            }
+        }
+    }
+
+    // ---- the request on its way ----
+
+    /// Sends the head and the body bytes that came with it, and awaits the response.
+    fn send_request(&mut self, session: &mut Session) {
+        if session
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.request.is_none())
+            && !self.rebuild_request(session)
+        {
+            if !session.awaits_buffer {
+                // What was kept does not fit for this target.
+                self.step(session, Input::UpstreamWriteFailed { untouched: false });
+            }
+            return;
+        }
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let (Some(upstream), Some(buf)) = (exchange.upstream, exchange.request.take()) else {
+            return;
+        };
+        exchange.upstream_busy = true;
+        exchange.scanner = HeadScanner::response();
+        let Some(connection) = self.core.upstreams.get(upstream) else {
+            return;
+        };
+        let op = Op::Send {
+            fd: connection.fd,
+            buf,
+            more: false,
+        };
+        self.cx.engine.submit(Lane::UpstreamSend.key(upstream), op);
+        self.upstream_receive(session);
+        // While the request is under way, the client is watched (I39).
+        if session
+            .exchange
+            .as_ref()
+            .is_some_and(|x| x.transaction.request_is_whole())
+        {
+            self.watch_client(session);
+        }
+    }
+
+    /// Notices what the client does while its request is whole and under way.
+    pub(crate) fn watch_client(&mut self, session: &mut Session) {
+        if session.has_leftover() || session.eof {
+            self.watch_hangup(session);
+        } else {
+            self.receive(session);
+        }
+    }
+
+    /// Waits for bytes from the upstream, if nothing waits for them already.
+    pub(crate) fn upstream_receive(&mut self, session: &Session) {
+        let Some(upstream) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get_mut(upstream) else {
+            return;
+        };
+        if connection.recv.is_none() {
+            let op = Op::Recv {
+                fd: connection.fd,
+                many: false,
+            };
+            let id = self.cx.engine.submit(Lane::UpstreamRecv.key(upstream), op);
+            connection.recv = Some(id);
+        }
+    }
+
+    /// The upstream took bytes, or does not.
+    pub(crate) fn upstream_sent(&mut self, session: &mut Session, outcome: Outcome) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let Some(upstream) = exchange.upstream else {
+            return;
+        };
+        let Outcome::Sent { buf, n } = outcome else {
+            exchange.upstream_busy = false;
+            let untouched = !exchange.upstream_touched;
+            return self.upstream_write_failed(session, untouched);
+        };
+        exchange.upstream_touched |= n > 0;
+        let upload = exchange.transaction.upload();
+        if !buf.is_empty() {
+            let Some(connection) = self.core.upstreams.get(upstream) else {
+                return;
+            };
+            let op = Op::Send {
+                fd: connection.fd,
+                buf,
+                more: false,
+            };
+            self.cx.engine.submit(Lane::UpstreamSend.key(upstream), op);
+            if matches!(
+                upload,
+                transaction::Upload::Head | transaction::Upload::Moving
+            ) {
+                self.step(session, Input::Passed);
+            }
+            return;
+        }
+        drop(buf);
+        exchange.upstream_busy = false;
+        match upload {
+            transaction::Upload::Head => {
+                if self.step(session, Input::HeadSent) {
+                    shelve_request(session);
+                }
+            }
+            transaction::Upload::Moving => {
+                if self.step(session, Input::Passed) {
+                    self.upload_next(session);
+                }
+            }
+            transaction::Upload::Tunnel => self.tunnel_sent_to_upstream(session),
+            transaction::Upload::Held
+            | transaction::Upload::Done
+            | transaction::Upload::Stopped => {}
+        }
+    }
+
+    /// The upstream's socket takes no more.
+    pub(crate) fn upstream_write_failed(&mut self, session: &mut Session, untouched: bool) {
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        match exchange.transaction.upload() {
+            transaction::Upload::Head | transaction::Upload::Moving => {
+                self.step(session, Input::UpstreamWriteFailed { untouched });
+            }
+            transaction::Upload::Tunnel => {
+                // The upstream may have finished its own side before.
+                self.step(session, Input::ClientGone);
+            }
+            transaction::Upload::Held
+            | transaction::Upload::Done
+            | transaction::Upload::Stopped => {}
+        }
+    }
+
+    // ---- the end ----
+
+    /// Closes the upstream connection of the exchange.
+    pub(crate) fn close_upstream(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        exchange.upstream_busy = false;
+        exchange.upstream_touched = false;
+        exchange.response = None;
+        exchange.upload.give_back(self.cx.engine);
+        exchange.download.give_back(self.cx.engine);
+        if let Some(token) = exchange.upstream.take() {
+            if let Some(connection) = self.core.upstreams.remove(token) {
+                self.cx.engine.close(connection.fd, Close::Orderly);
+            }
+        }
+    }
+
+    fn answer_verdict(&mut self, session: &mut Session, verdict: Verdict) {
+        let answer = match verdict {
+            Verdict::BadBody => Answer::BadRequest,
+            Verdict::BodyTooLarge => Answer::BodyTooLarge,
+            Verdict::ClientTooSlow => Answer::RequestTimeout,
+            Verdict::ConnectFailed => Answer::ConnectFailed,
+            Verdict::NoAddress => Answer::NameNotResolved,
+            Verdict::NoResources => Answer::LocalResources,
+            Verdict::UpstreamClosed => Answer::UpstreamClosed,
+            Verdict::InvalidResponse => Answer::InvalidResponse,
+            Verdict::ResponseHeaderTimeout => Answer::HeaderTimeout,
+            Verdict::UpstreamIdle => Answer::UpstreamIdle,
+            Verdict::HeaderDeadline => Answer::HeaderDeadline,
+            Verdict::RequestDeadline => Answer::RequestDeadline,
+        };
+        let draining = self.core.is_draining();
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let keep = exchange.transaction.will_keep_client() && !draining;
+        if !keep {
+            exchange.transaction.forbid_keep_alive();
+        }
+        exchange.status = answer.status();
+        let rendering = Rendering {
+            client: exchange.facts.version,
+            head_only: exchange.facts.method == Method::Head,
+            keep_alive: keep,
+            allow: "",
+        };
+        let fixed = match verdict {
+            Verdict::HeaderDeadline => exchange
+                .route()
+                .and_then(|r| r.limits.header_deadline_response.clone()),
+            _ => None,
+        };
+        let mut text = std::mem::take(&mut self.core.scratch);
+        text.clear();
+        match fixed {
+            Some(fixed) => fixed_answer(&fixed).write(&rendering, &mut text),
+            None => answer.write(&rendering, &mut text),
+        };
+        self.send_text(session, &text, Tag::Answer);
+        self.core.scratch = text;
+    }
+
+    fn finish(&mut self, session: &mut Session, ending: Ending) {
+        let until_close = session
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.download.framing() == Framing::UntilClose);
+        self.end_exchange(session, ending.keep_upstream);
+        session.served = session.served.saturating_add(1);
+        match ending.client {
+            // The end of such a response is the FIN; a cut must look different (I31).
+            ClientEnd::Sever if until_close => self.close(session, Close::Reset),
+            end => self.end_client(session, end),
+        }
+    }
+
+    /// Takes the exchange off the session: logs it, gives back what it holds.
+    pub(crate) fn end_exchange(&mut self, session: &mut Session, keep_upstream: bool) {
+        if keep_upstream {
+            self.park_upstream(session);
+        }
+        self.close_upstream(session);
+        let Some(mut exchange) = session.exchange.take() else {
+            return;
+        };
+        self.log_request(session, &exchange);
+        self.core.exchanges -= 1;
+        self.core.requests += 1;
+        if self.core.retired.len() < super::RETIRED_MOST {
+            exchange.request = None;
+            exchange.response = None;
+            exchange.upload = Upload::default();
+            exchange.download = Download::default();
+            self.core.retired.push(exchange);
+        }
+    }
+}
+
+/// Requests up to this length are copied when they may have to be sent again; longer ones, which
+/// are few, stay in their buffer.
+const KEPT_MOST: usize = 4096;
+
+/// Gives the request's buffer back after it was sent.
+fn shelve_request(session: &mut Session) {
+    let Some(exchange) = session.exchange.as_mut() else {
+        return;
+    };
+    if !exchange.transaction.keeps_request() {
+        return release_request(session);
+    }
+    let Some(input) = session.input.as_mut() else {
+        return;
+    };
+    if session.request_len <= KEPT_MOST {
+        let request = input.get(..session.request_len).unwrap_or_default();
+        exchange.kept.extend_from_slice(request);
+        input.consume(std::mem::take(&mut session.request_len));
+        if input.is_empty() {
+            session.input = None;
+        }
+    }
+}

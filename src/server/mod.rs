@@ -1,0 +1,421 @@
+//! Where HTTP meets descriptors: orders of the transaction become engine operations, completions
+//! become its inputs.
+//!
+//! ```text
+//!  incoming ─▶ head.rs ──────▶ exchange.rs ◀──▶ proxy::transaction
+//!              │ refusals        │ connect.rs   dial, idle connections (upstream.rs)
+//!              ▼                 │ upload.rs    client ─▶ upstream: copy, splice
+//!            ending.rs ◀─────────┤ download.rs  upstream ─▶ client: heads, copy, splice
+//!            keep, close, linger │ tunnel.rs    both ways, raw
+//!                                └ body.rs      chunks in place
+//! ```
+//!
+//! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
+//! the reactor and of everything but the session at hand.
+
+pub mod access_log;
+pub(crate) mod body;
+mod builtin;
+mod connect;
+mod download;
+mod ending;
+mod exchange;
+mod head;
+mod lane;
+mod session;
+pub mod shared;
+mod tunnel;
+mod upload;
+mod upstream;
+
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toron_reactor::{
+    Close, Context, Engine, Event, Incoming, Key, Outcome, Service, Slab, Stats, Time, TimerId,
+    Token,
+};
+
+use crate::policy::balance::RoundRobin;
+use crate::policy::settings::{RouteKind, Snapshot};
+use exchange::Exchange;
+use lane::Lane;
+use session::{Phase, Session};
+use shared::{Counts, Shared};
+use upstream::Connections;
+
+/// Messages to a server from other threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Look at the shared state: the configuration may have been replaced.
+    Changed,
+}
+
+/// The HTTP server of one reactor.
+#[derive(Debug)]
+pub struct Server {
+    core: Core,
+    sessions: Slab<Session>,
+}
+
+/// Everything of a server but its sessions.
+#[derive(Debug)]
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+    reactor: usize,
+    snapshot: Rc<Pinned>,
+    balancers: Vec<Option<RoundRobin>>,
+    upstreams: Connections,
+    sweep: Option<TimerId>,
+    /// Heads are written here first.
+    scratch: Vec<u8>,
+    /// Paths are normalised here.
+    path_room: Vec<u8>,
+    /// Access-log lines of this turn.
+    log_lines: Vec<u8>,
+    /// Ended exchanges, to be used again: no allocation per request. Boxed, because they move
+    /// between here and sessions and are large.
+    #[allow(clippy::vec_box)]
+    retired: Vec<Box<Exchange>>,
+    sessions: usize,
+    exchanges: usize,
+    requests: u64,
+    request_id: RequestIds,
+    drain: Option<Drain>,
+}
+
+/// A configuration that requests of this reactor hold on to. Counted once more per reactor, so that
+/// a request does not touch a counter that other reactors write, too.
+#[derive(Debug)]
+pub(crate) struct Pinned(Arc<Snapshot>);
+
+impl Deref for Pinned {
+    type Target = Snapshot;
+    fn deref(&self) -> &Snapshot {
+        &self.0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Drain {
+    /// Idle connections are closed then.
+    idle_until: Time,
+    /// Everything is closed then.
+    until: Time,
+}
+
+/// How long an idle connection may stay when the server ends: a request that is on its way is
+/// still answered (interface.md, Signals).
+const IDLE_WHILE_DRAINING: Duration = Duration::from_secs(1);
+/// Exchanges kept for use again; at about 1 KiB each.
+const RETIRED_MOST: usize = 256;
+
+/// A handler's view: this reactor, and everything but the session at hand.
+pub(crate) struct Kit<'k, 'c, E: Engine> {
+    pub(crate) core: &'k mut Core,
+    pub(crate) cx: &'k mut Context<'c, E>,
+}
+
+/// Request ids: a random start, then one after the other.
+#[derive(Debug)]
+pub(crate) struct RequestIds {
+    high: u64,
+    low: u64,
+}
+
+impl RequestIds {
+    fn new(seed: u64) -> Self {
+        RequestIds {
+            high: mix(seed),
+            low: mix(seed ^ 0x5851_f42d_4c95_7f2d),
+        }
+    }
+
+    /// 32 hexadecimal digits, unique in practice.
+    pub(crate) fn next(&mut self, text: &mut [u8; 32]) {
+        self.low = self.low.wrapping_add(1);
+        let words = [self.high, mix(self.low)];
+        let digits = words
+            .iter()
+            .flat_map(|w| (0..16).map(move |i| (w >> (60 - 4 * i)) & 15));
+        for (place, digit) in text.iter_mut().zip(digits) {
+            *place = char::from_digit(digit as u32, 16).map_or(b'0', |c| c as u8);
+        }
+    }
+}
+
+/// The finaliser of splitmix64: a bijection, so distinct inputs stay distinct.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+impl Server {
+    /// The server of reactor number `reactor`. `seed` makes its request ids.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, reactor: usize, seed: u64) -> Self {
+        let snapshot = Rc::new(Pinned(shared.snapshot.load_full()));
+        let balancers = balancers(&snapshot, reactor);
+        let core = Core {
+            shared,
+            reactor,
+            snapshot,
+            balancers,
+            upstreams: Connections::default(),
+            sweep: None,
+            scratch: Vec::with_capacity(16 * 1024),
+            path_room: Vec::new(),
+            log_lines: Vec::new(),
+            retired: Vec::new(),
+            sessions: 0,
+            exchanges: 0,
+            requests: 0,
+            request_id: RequestIds::new(mix(seed) ^ mix(reactor as u64 + 1)),
+            drain: None,
+        };
+        Server {
+            core,
+            sessions: Slab::new(),
+        }
+    }
+
+    /// What is held now.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.core.counts()
+    }
+
+    fn with_session<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        token: Token,
+        handle: impl FnOnce(&mut Kit<'_, '_, E>, &mut Session),
+    ) {
+        let Some(session) = self.sessions.get_mut(token) else {
+            return;
+        };
+        let mut kit = Kit {
+            core: &mut self.core,
+            cx,
+        };
+        handle(&mut kit, session);
+        if session.phase == Phase::Gone {
+            self.sessions.remove(token);
+        } else {
+            kit.arm(session);
+        }
+    }
+
+    fn upstream_event<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        lane: Lane,
+        token: Token,
+        outcome: Outcome,
+    ) {
+        let Some(connection) = self.core.upstreams.get_mut(token) else {
+            return;
+        };
+        if lane == Lane::UpstreamRecv {
+            connection.recv = None;
+        }
+        match connection.owner {
+            Some(owner) => self.with_session(cx, owner, |kit, session| match lane {
+                Lane::UpstreamConnect => kit.connect_ended(session, &outcome),
+                Lane::UpstreamRecv => kit.upstream_received(session, outcome),
+                Lane::UpstreamSend => kit.upstream_sent(session, outcome),
+                Lane::UpstreamReadable => kit.upstream_readable(session, &outcome),
+                _ => kit.upstream_writable(session, &outcome),
+            }),
+            // Idle: it was closed, or sent what nobody asked for (R17).
+            None => {
+                if let Some(connection) = self.core.upstreams.remove(token) {
+                    cx.engine.close(connection.fd, Close::Orderly);
+                }
+            }
+        }
+    }
+
+    fn sweep<E: Engine>(&mut self, cx: &mut Context<'_, E>) {
+        let mut expired = Vec::new();
+        self.core.upstreams.expired(cx.now, &mut expired);
+        for token in expired {
+            if let Some(connection) = self.core.upstreams.remove(token) {
+                cx.engine.close(connection.fd, Close::Orderly);
+            }
+        }
+        if let Some(timer) = self.core.sweep {
+            cx.wheel.arm(timer, self.core.upstreams.next_expiry());
+        }
+    }
+
+    fn close_idle_upstreams<E: Engine>(&mut self, cx: &mut Context<'_, E>) {
+        for token in self.core.upstreams.idle_tokens() {
+            if let Some(connection) = self.core.upstreams.remove(token) {
+                cx.engine.close(connection.fd, Close::Orderly);
+            }
+        }
+    }
+}
+
+fn balancers(snapshot: &Snapshot, reactor: usize) -> Vec<Option<RoundRobin>> {
+    let of = |kind: &RouteKind| match kind {
+        RouteKind::Upstream(upstream) => Some(RoundRobin::new(
+            reactor,
+            upstream.targets.iter().map(|t| t.weight),
+        )),
+        RouteKind::Respond(_) => None,
+    };
+    snapshot
+        .table
+        .routes()
+        .iter()
+        .map(|route| of(&route.kind))
+        .collect()
+}
+
+impl Core {
+    /// The configuration in force, pinned for a request that begins now.
+    pub(crate) fn pin(&mut self) -> Rc<Pinned> {
+        let current = self.shared.snapshot.load();
+        if !Arc::ptr_eq(&current, &self.snapshot.0) {
+            self.snapshot = Rc::new(Pinned(Arc::clone(&current)));
+            self.balancers = balancers(&self.snapshot, self.reactor);
+        }
+        Rc::clone(&self.snapshot)
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.sessions,
+            exchanges: self.exchanges,
+            upstream_connections: self.upstreams.len(),
+            upstream_idle: self.upstreams.idle_len(),
+            requests: self.requests,
+        }
+    }
+
+    /// Shows the others what this reactor holds.
+    pub(crate) fn publish(&self, stats: Stats) {
+        if let Some(gauge) = self.shared.gauges.get(self.reactor) {
+            gauge.publish(self.counts(), stats);
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain.is_some() || self.shared.draining.load(Ordering::Relaxed)
+    }
+}
+
+impl<E: Engine> Service<E> for Server {
+    type Message = Message;
+
+    fn incoming(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
+        let Incoming { fd, peer, .. } = incoming;
+        let now = cx.now;
+        let wheel = &mut *cx.wheel;
+        let token = self.sessions.insert_with(|token| {
+            Session::new(
+                token,
+                fd,
+                peer,
+                wheel.insert(Lane::Deadline.key(token)),
+                now,
+            )
+        });
+        self.core.sessions += 1;
+        self.with_session(cx, token, |kit, session| {
+            kit.receive(session);
+        });
+    }
+
+    fn event(&mut self, cx: &mut Context<'_, E>, event: Event) {
+        let Event { key, outcome, .. } = event;
+        let Some(lane) = Lane::of(key) else { return };
+        let token = key.token;
+        match lane {
+            Lane::ClientRecv => self.with_session(cx, token, |kit, session| {
+                session.recv = None;
+                kit.client_received(session, outcome);
+            }),
+            Lane::ClientSend => self.with_session(cx, token, |kit, session| {
+                kit.client_sent(session, outcome);
+            }),
+            Lane::ClientReadable => self.with_session(cx, token, |kit, session| {
+                session.polls_readable = false;
+                kit.client_readable(session, &outcome);
+            }),
+            Lane::ClientWritable => self.with_session(cx, token, |kit, session| {
+                session.polls_writable = false;
+                kit.client_writable(session, &outcome);
+            }),
+            Lane::ClientHangup => self.with_session(cx, token, |kit, session| {
+                session.watches_hangup = false;
+                kit.client_hung_up(session, &outcome);
+            }),
+            Lane::Buffer => self.with_session(cx, token, |kit, session| {
+                session.awaits_buffer = false;
+                if let Outcome::Buffer(buf) = outcome {
+                    session.spare = Some(buf);
+                    kit.resume(session);
+                }
+            }),
+            Lane::UpstreamConnect
+            | Lane::UpstreamRecv
+            | Lane::UpstreamSend
+            | Lane::UpstreamReadable
+            | Lane::UpstreamWritable => self.upstream_event(cx, lane, token, outcome),
+            Lane::Deadline | Lane::IdleSweep => {}
+        }
+    }
+
+    fn deadline(&mut self, cx: &mut Context<'_, E>, key: Key) {
+        match Lane::of(key) {
+            Some(Lane::Deadline) => {
+                self.with_session(cx, key.token, |kit, session| {
+                    kit.deadline(session);
+                });
+            }
+            Some(Lane::IdleSweep) => self.sweep(cx),
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, cx: &mut Context<'_, E>, message: Message) {
+        match message {
+            Message::Changed => {
+                self.core.pin();
+                self.sweep(cx);
+            }
+        }
+    }
+
+    fn turn_ended(&mut self, cx: &mut Context<'_, E>) {
+        self.core.publish(cx.engine.stats());
+        if let Some(log) = &self.core.shared.access_log {
+            if !self.core.log_lines.is_empty() {
+                log.hand_over(&mut self.core.log_lines);
+            }
+        }
+    }
+
+    fn drain(&mut self, cx: &mut Context<'_, E>, grace: Duration) {
+        self.core.drain = Some(Drain {
+            idle_until: cx.now + IDLE_WHILE_DRAINING.min(grace),
+            until: cx.now + grace,
+        });
+        self.close_idle_upstreams(cx);
+        for token in self.sessions.tokens() {
+            // Arms the deadline anew, by the rules of draining.
+            self.with_session(cx, token, |_, _| {});
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.core.drain.is_some() && self.sessions.is_empty() && self.core.upstreams.is_empty()
+    }
+}

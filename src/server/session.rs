@@ -1,0 +1,177 @@
+//! One client connection: what it is doing and what it holds.
+
+use std::net::SocketAddr;
+
+use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
+
+use super::exchange::Exchange;
+use crate::http::HeadScanner;
+use crate::proxy::transaction::ClientEnd;
+
+/// Where a client connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// No byte since the last response, or ever.
+    Idle,
+    /// A head is being received.
+    Head,
+    /// A transaction is under way.
+    Exchange,
+    /// An answer of toron's own, outside a transaction, is being sent.
+    Answering {
+        /// How the connection goes on afterwards.
+        then: ClientEnd,
+    },
+    /// The common ending of refusals (I9): everything is sent, what comes is thrown away.
+    Lingering {
+        /// When it began.
+        started: Time,
+        /// When the last bytes came.
+        last: Time,
+        /// Bytes thrown away.
+        discarded: u64,
+    },
+    /// Closed; the entry goes at the end of the handler.
+    Gone,
+}
+
+/// What a run of bytes to the client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tag {
+    /// A 100 of toron's own.
+    Continue,
+    /// An interim response of the upstream.
+    Interim,
+    /// A part of the response.
+    Response,
+    /// An answer of toron's own.
+    Answer,
+    /// Tunnel bytes.
+    Tunnel,
+}
+
+/// Bytes on their way to the client, in order.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// What the send in flight carries.
+    pub in_flight: Option<Tag>,
+    /// What follows. An interim response may be in flight when the response or an answer comes;
+    /// nothing else can overlap, so two places are enough.
+    queue: [Option<(Buf, Tag)>; 2],
+}
+
+impl Output {
+    /// Adds to the end of the queue.
+    pub fn push(&mut self, buf: Buf, tag: Tag) {
+        debug_assert!(
+            self.queue.iter().any(Option::is_none),
+            "client output overflows"
+        );
+        if let Some(place) = self.queue.iter_mut().find(|place| place.is_none()) {
+            *place = Some((buf, tag));
+        }
+    }
+
+    /// Takes the first of the queue.
+    pub fn pop(&mut self) -> Option<(Buf, Tag)> {
+        let first = self.queue[0].take();
+        self.queue.swap(0, 1);
+        first
+    }
+
+    /// Whether anything is in flight or queued.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.in_flight.is_some() || self.queue.iter().any(Option::is_some)
+    }
+}
+
+/// A client connection.
+#[derive(Debug)]
+pub struct Session {
+    /// Its own token.
+    pub token: Token,
+    /// The socket.
+    pub fd: Fd,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// Its one deadline.
+    pub timer: TimerId,
+    /// What it is doing.
+    pub phase: Phase,
+    /// When the phase began: accepted, last response sent, first byte of the head received.
+    pub since: Time,
+    /// Requests that have come before.
+    pub served: u32,
+    /// The client has finished sending.
+    pub eof: bool,
+    /// Received and not consumed: the current request's head, then what follows it.
+    pub input: Option<Buf>,
+    /// How many bytes of `input` belong to the current request.
+    pub request_len: usize,
+    /// Received while the current request was under way.
+    pub ahead: Option<Buf>,
+    /// Received behind a body, in the same buffer; see `upload.rs`.
+    pub spill: Vec<u8>,
+    /// Finds the end of the head.
+    pub scanner: HeadScanner,
+    /// The receive in flight.
+    pub recv: Option<OpId>,
+    /// A wait for the socket to be readable is in flight.
+    pub polls_readable: bool,
+    /// A wait for the socket to be writable is in flight.
+    pub polls_writable: bool,
+    /// A wait for the connection to break is in flight.
+    pub watches_hangup: bool,
+    /// A wait for a buffer is in flight.
+    pub awaits_buffer: bool,
+    /// A buffer that was waited for.
+    pub spare: Option<Buf>,
+    /// An answer for which there was no buffer.
+    pub unsent: Option<(Vec<u8>, Tag)>,
+    /// Bytes on their way to the client.
+    pub output: Output,
+    /// The request under way.
+    pub exchange: Option<Box<Exchange>>,
+}
+
+impl Session {
+    /// A fresh connection.
+    #[must_use]
+    pub fn new(token: Token, fd: Fd, peer: SocketAddr, timer: TimerId, now: Time) -> Self {
+        Session {
+            token,
+            fd,
+            peer,
+            timer,
+            phase: Phase::Idle,
+            since: now,
+            served: 0,
+            eof: false,
+            input: None,
+            request_len: 0,
+            ahead: None,
+            spill: Vec::new(),
+            scanner: HeadScanner::request(),
+            recv: None,
+            polls_readable: false,
+            polls_writable: false,
+            watches_hangup: false,
+            awaits_buffer: false,
+            spare: None,
+            unsent: None,
+            output: Output::default(),
+            exchange: None,
+        }
+    }
+
+    /// Bytes have come that belong to no request yet.
+    #[must_use]
+    pub fn has_leftover(&self) -> bool {
+        self.input
+            .as_ref()
+            .is_some_and(|input| input.len() > self.request_len)
+            || self.ahead.is_some()
+            || !self.spill.is_empty()
+    }
+}

@@ -1,0 +1,150 @@
+//! What all reactors of a server share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use toron_reactor::Stats;
+
+use super::access_log::AccessLog;
+use crate::policy::settings::SharedSnapshot;
+
+/// Shared by all reactors and the control threads.
+#[derive(Debug)]
+pub struct Shared {
+    /// The configuration in force.
+    pub snapshot: SharedSnapshot,
+    /// One per reactor.
+    pub gauges: Vec<Gauges>,
+    /// Where access-log lines go, if anywhere.
+    pub access_log: Option<AccessLog>,
+    /// `/health` says so, responses close their connections.
+    pub draining: AtomicBool,
+    /// Reactors among which the connections are spread as a rule (one for each core): each keeps its
+    /// share of the idle upstream connections.
+    pub active: usize,
+    /// Which engine runs, for `/internal/api/status`.
+    pub engine: &'static str,
+    /// When the process began to serve (`CLOCK_MONOTONIC`, nanoseconds).
+    pub started: AtomicU64,
+}
+
+impl Shared {
+    /// For `reactors` reactors.
+    #[must_use]
+    pub fn new(
+        snapshot: SharedSnapshot,
+        reactors: usize,
+        active: usize,
+        engine: &'static str,
+        access_log: Option<AccessLog>,
+    ) -> Arc<Self> {
+        Arc::new(Shared {
+            snapshot,
+            gauges: (0..reactors).map(|_| Gauges::default()).collect(),
+            access_log,
+            draining: AtomicBool::new(false),
+            active: active.max(1),
+            engine,
+            started: AtomicU64::new(0),
+        })
+    }
+
+    /// The sum over all reactors.
+    #[must_use]
+    pub fn total(&self) -> Totals {
+        self.gauges.iter().fold(Totals::default(), Totals::plus)
+    }
+}
+
+/// What one reactor holds, written by it alone at the end of each turn.
+#[derive(Debug, Default)]
+// A cache line of its own: reactors write theirs at every turn.
+#[repr(align(128))]
+pub struct Gauges {
+    sessions: AtomicU64,
+    exchanges: AtomicU64,
+    upstream_connections: AtomicU64,
+    upstream_idle: AtomicU64,
+    operations: AtomicU64,
+    sockets: AtomicU64,
+    buffers: AtomicU64,
+    pipes: AtomicU64,
+    requests: AtomicU64,
+    turns: AtomicU64,
+    system_calls: AtomicU64,
+}
+
+/// What a server counts of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Client connections.
+    pub sessions: usize,
+    /// Requests in flight.
+    pub exchanges: usize,
+    /// Upstream connections, idle ones included.
+    pub upstream_connections: usize,
+    /// Idle upstream connections.
+    pub upstream_idle: usize,
+    /// Requests ended.
+    pub requests: u64,
+}
+
+impl Gauges {
+    /// Publishes what is held now.
+    pub fn publish(&self, counts: Counts, stats: Stats) {
+        let set = |cell: &AtomicU64, value: u64| cell.store(value, Ordering::Relaxed);
+        set(&self.sessions, counts.sessions as u64);
+        set(&self.exchanges, counts.exchanges as u64);
+        set(
+            &self.upstream_connections,
+            counts.upstream_connections as u64,
+        );
+        set(&self.upstream_idle, counts.upstream_idle as u64);
+        set(&self.requests, counts.requests);
+        set(&self.operations, stats.operations as u64);
+        set(&self.sockets, stats.sockets as u64);
+        set(&self.buffers, stats.buffers as u64);
+        set(&self.pipes, stats.pipes as u64);
+        set(&self.turns, stats.turns);
+        set(&self.system_calls, stats.system_calls);
+    }
+}
+
+/// Sums of [`Gauges`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Totals {
+    pub sessions: u64,
+    pub exchanges: u64,
+    pub upstream_connections: u64,
+    pub upstream_idle: u64,
+    pub operations: u64,
+    pub sockets: u64,
+    pub buffers: u64,
+    pub pipes: u64,
+    pub requests: u64,
+    pub turns: u64,
+    pub system_calls: u64,
+    /// Reactors that have ever had a connection.
+    pub active_reactors: u64,
+}
+
+impl Totals {
+    fn plus(self, gauge: &Gauges) -> Totals {
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Totals {
+            sessions: self.sessions + get(&gauge.sessions),
+            exchanges: self.exchanges + get(&gauge.exchanges),
+            upstream_connections: self.upstream_connections + get(&gauge.upstream_connections),
+            upstream_idle: self.upstream_idle + get(&gauge.upstream_idle),
+            operations: self.operations + get(&gauge.operations),
+            sockets: self.sockets + get(&gauge.sockets),
+            buffers: self.buffers + get(&gauge.buffers),
+            pipes: self.pipes + get(&gauge.pipes),
+            requests: self.requests + get(&gauge.requests),
+            turns: self.turns + get(&gauge.turns),
+            system_calls: self.system_calls + get(&gauge.system_calls),
+            active_reactors: self.active_reactors + u64::from(get(&gauge.turns) > 0),
+        }
+    }
+}

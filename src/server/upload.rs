@@ -1,0 +1,351 @@
+//! The body of a request, from the client to the upstream.
+//!
+//! Known lengths move by `splice` once there is enough of them; the rest, and chunked bodies, by
+//! one buffer at a time. Nothing is read that cannot be passed on.
+
+use std::io::ErrorKind;
+
+use toron_reactor::{Buf, Engine, Op, Outcome, Pipe};
+
+use super::body::{self, Framing, Portion, Source};
+use super::lane::Lane;
+use super::session::Session;
+use super::Kit;
+use crate::proxy::transaction::{self, Input, Side};
+
+/// Bodies with fewer bytes outstanding are copied: a pipe and two more system calls do not pay.
+pub(crate) const SPLICE_MIN: u64 = 64 * 1024;
+/// Most bytes that wait in a pipe (I35).
+pub(crate) const SPLICE_CHUNK: u64 = 64 * 1024;
+/// Rounds of splicing in one handler before others get their turn.
+pub(crate) const SPLICE_ROUNDS: usize = 16;
+
+/// The direction to the upstream.
+#[derive(Debug, Default)]
+pub struct Upload {
+    /// What is still to come from the client.
+    pub source: Source,
+    /// Framed and ready to be sent.
+    staged: Option<Buf>,
+    /// The pipe in use.
+    pipe: Option<Pipe>,
+    /// Pipes cannot be had, or are too small.
+    copies: bool,
+}
+
+impl Upload {
+    /// For a body.
+    #[must_use]
+    pub fn new(source: Source) -> Self {
+        Upload {
+            source,
+            ..Upload::default()
+        }
+    }
+
+    /// Gives everything back that is held.
+    pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
+        self.staged = None;
+        if let Some(pipe) = self.pipe.take() {
+            engine.return_pipe(pipe);
+        }
+    }
+
+    /// The request had its body: what comes from the client now is something else.
+    pub fn forget(&mut self) {
+        self.source = Source::None;
+    }
+
+    fn is_finished(&self) -> bool {
+        self.source.outstanding() == 0 && self.staged.is_none() && self.pipe.is_none()
+    }
+}
+
+impl Source {
+    fn end(&mut self) {
+        *self = Source::Length(0);
+    }
+}
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Does what the upload needs next.
+    pub(crate) fn upload_next(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        if exchange.upstream_busy || exchange.transaction.upload() != transaction::Upload::Moving {
+            return;
+        }
+        if let Some(buf) = exchange.upload.staged.take() {
+            return self.upload_send(session, buf);
+        }
+        if exchange.upload.is_finished() {
+            if self.step(session, Input::UploadDone) {
+                self.watch_client(session);
+            }
+            return;
+        }
+        // What came with the head and is not sent yet.
+        if session
+            .input
+            .as_ref()
+            .is_some_and(|input| input.len() > session.request_len)
+        {
+            if let Some(mut input) = session.input.take() {
+                input.consume(std::mem::take(&mut session.request_len));
+                return self.upload_received(session, input);
+            }
+        }
+        let wants_splice = match exchange.upload.source {
+            Source::Length(n) => {
+                exchange.upload.pipe.is_some() || (n >= SPLICE_MIN && !exchange.upload.copies)
+            }
+            Source::None | Source::Chunked(_) | Source::UntilClose => false,
+        };
+        if wants_splice {
+            return self.upload_splice(session);
+        }
+        self.receive(session);
+        self.step(session, Input::UploadWaits(Side::Client));
+    }
+
+    fn upload_send(&mut self, session: &mut Session, buf: Buf) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let Some(token) = exchange.upstream else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get(token) else {
+            return;
+        };
+        exchange.upstream_busy = true;
+        let op = Op::Send {
+            fd: connection.fd,
+            buf,
+            more: false,
+        };
+        self.cx.engine.submit(Lane::UpstreamSend.key(token), op);
+        if self.step(session, Input::UploadWaits(Side::Upstream)) {
+            self.watch_hangup(session);
+        }
+    }
+
+    /// Body bytes have come by copy.
+    pub(crate) fn upload_received(&mut self, session: &mut Session, mut buf: Buf) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let outcome = exchange.upload.source.take(&mut buf, 0, &mut session.spill);
+        let Ok(portion) = outcome else {
+            self.step(session, Input::BadBody);
+            return;
+        };
+        let ceiling = exchange
+            .route()
+            .map_or(u64::MAX, |route| route.limits.max_body_bytes);
+        if exchange.upload.source.decoded() > ceiling {
+            self.step(session, Input::BodyTooLarge);
+            return;
+        }
+        exchange.bytes_in += portion.bytes as u64;
+        let framed = self.upload_frame(session, portion, &mut buf);
+        debug_assert!(framed, "a receive leaves room for its framing");
+        let bytes = portion.bytes as u64;
+        if !self.step(
+            session,
+            Input::Received {
+                bytes,
+                last: portion.last,
+            },
+        ) {
+            return;
+        }
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.upload.staged = (!buf.is_empty()).then_some(buf);
+        }
+        self.upload_next(session);
+    }
+
+    fn upload_frame(&mut self, session: &mut Session, portion: Portion, buf: &mut Buf) -> bool {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let upload = &mut exchange.upload;
+        let Source::Chunked(chunked) = &upload.source else {
+            return true;
+        };
+        let mut trailers = std::mem::take(&mut self.core.path_room);
+        trailers.clear();
+        crate::http::chunk::push_request_trailers(&chunked.trailers, &mut trailers);
+        let scratch = &mut self.core.scratch;
+        let fits = body::frame(Framing::Chunked, portion, &trailers, scratch, buf);
+        self.core.path_room = trailers;
+        if portion.last {
+            upload.source.end();
+        }
+        fits
+    }
+
+    fn upload_splice(&mut self, session: &mut Session) {
+        for _ in 0..SPLICE_ROUNDS {
+            if !self.upload_splice_round(session) {
+                return;
+            }
+        }
+        // Others get their turn; the socket most likely can be written at once.
+        self.upload_await_upstream(session);
+    }
+
+    /// Moves one pipe's worth. `false` when there is nothing to do at present.
+    fn upload_splice_round(&mut self, session: &mut Session) -> bool {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let Some(token) = exchange.upstream else {
+            return false;
+        };
+        let Some(fd) = self
+            .core
+            .upstreams
+            .get(token)
+            .map(|connection| connection.fd)
+        else {
+            return false;
+        };
+        let outstanding = exchange.upload.source.outstanding();
+        let Some(pipe) = hold_pipe(self.cx.engine, &mut exchange.upload.pipe) else {
+            exchange.upload.copies = true;
+            self.upload_next(session);
+            return false;
+        };
+        if pipe.held() > 0 {
+            let held = pipe.held();
+            match self.cx.engine.splice_out(pipe, fd, held, outstanding > 0) {
+                Ok(_) => return self.step(session, Input::Passed),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.upload_await_upstream(session);
+                }
+                Err(_) => self.upstream_write_failed(session, false),
+            }
+            return false;
+        }
+        if outstanding == 0 {
+            self.return_upload_pipe(session);
+            self.upload_next(session);
+            return false;
+        }
+        let most = outstanding.min(SPLICE_CHUNK) as usize;
+        match self.cx.engine.splice_in(session.fd, pipe, most) {
+            Ok(0) => {
+                session.eof = true;
+                self.step(session, Input::ClientEof)
+            }
+            Ok(n) => {
+                let left = outstanding.saturating_sub(n as u64);
+                exchange.upload.source = Source::Length(left);
+                exchange.bytes_in += n as u64;
+                self.step(
+                    session,
+                    Input::Received {
+                        bytes: n as u64,
+                        last: left == 0,
+                    },
+                )
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                // Pipes are borrowed only while bytes are on their way.
+                self.return_upload_pipe(session);
+                if !session.polls_readable {
+                    session.polls_readable = true;
+                    self.submit(
+                        session,
+                        Lane::ClientReadable,
+                        Op::Readable { fd: session.fd },
+                    );
+                }
+                self.step(session, Input::UploadWaits(Side::Client));
+                false
+            }
+            Err(_) => {
+                self.step(session, Input::ClientGone);
+                false
+            }
+        }
+    }
+
+    fn return_upload_pipe(&mut self, session: &mut Session) {
+        if let Some(pipe) = session.exchange.as_mut().and_then(|x| x.upload.pipe.take()) {
+            self.cx.engine.return_pipe(pipe);
+        }
+    }
+
+    fn upload_await_upstream(&mut self, session: &mut Session) {
+        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
+        let Some(connection) = self.core.upstreams.get_mut(token) else {
+            return;
+        };
+        if !connection.polls_writable {
+            connection.polls_writable = true;
+            let op = Op::Writable { fd: connection.fd };
+            self.cx.engine.submit(Lane::UpstreamWritable.key(token), op);
+        }
+        if self.step(session, Input::UploadWaits(Side::Upstream)) {
+            self.watch_hangup(session);
+        }
+    }
+
+    /// The client's socket can be read: the upload by splice, or discarding, goes on.
+    pub(crate) fn client_readable(&mut self, session: &mut Session, outcome: &Outcome) {
+        if matches!(outcome, Outcome::Cancelled { .. }) {
+            return;
+        }
+        match session.phase {
+            super::session::Phase::Lingering { .. } => self.discard(session),
+            super::session::Phase::Exchange => self.upload_next(session),
+            _ => {}
+        }
+    }
+
+    /// The upstream's socket can be written: the upload by splice goes on.
+    pub(crate) fn upstream_writable(&mut self, session: &mut Session, outcome: &Outcome) {
+        if let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) {
+            if let Some(connection) = self.core.upstreams.get_mut(token) {
+                connection.polls_writable = false;
+            }
+        }
+        if !matches!(outcome, Outcome::Cancelled { .. }) {
+            self.upload_next(session);
+        }
+    }
+
+    /// Gives up moving the body.
+    pub(crate) fn stop_upload(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        exchange.upload.give_back(self.cx.engine);
+        exchange.upload.copies = true;
+        if let Some(op) = session.recv {
+            self.cx.engine.cancel(op);
+        }
+    }
+}
+
+/// The pipe in use, or one from the pool. Pipes below 64 KiB (past the kernel's quota) do not pay.
+pub(crate) fn hold_pipe<'p, E: Engine>(
+    engine: &mut E,
+    pipe: &'p mut Option<Pipe>,
+) -> Option<&'p mut Pipe> {
+    if pipe.is_none() {
+        let fresh = engine.pipe().ok()?;
+        if (fresh.capacity() as u64) < SPLICE_CHUNK {
+            engine.return_pipe(fresh);
+            return None;
+        }
+        *pipe = Some(fresh);
+    }
+    pipe.as_mut()
+}

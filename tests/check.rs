@@ -1,0 +1,236 @@
+//! `toron check`, run as an operator runs it.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder of its own that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let path = std::env::temp_dir().join(format!("toron-check-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        for (file, text) in files {
+            std::fs::write(path.join(file), text).unwrap();
+        }
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn toron(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("TORON_ADMIN_KEY")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn three_faults_are_three_places_with_suggestions() {
+    let config = "server:\n  port: 8080\n  read_timeout: 5\n";
+    let routes = "\
+routes:
+  - prefix: /api
+    target: http://127.0.0.1:9000
+    algorithm: round_robbin
+  - prefix: /upload
+    target: 127.0.0.1:9000
+";
+    let folder = Folder::new("three", &[("config.yaml", config), ("routes.yaml", routes)]);
+    let expected = "\
+config.yaml:3:17: server.read_timeout: \"5\" has no unit (allowed: a duration such as 250ms, 5s, 1m30s, 0; did you mean \"5s\"?)
+routes.yaml:4:16: routes[].algorithm: unknown value \"round_robbin\" (allowed: round_robin, least_conn, random_two, ip_hash; did you mean \"round_robin\"?)
+routes.yaml:6:13: target \"127.0.0.1:9000\" has no scheme (allowed: http://host[:port][/path]; did you mean \"http://127.0.0.1:9000\"?)
+";
+    for arguments in [
+        &["check"][..],
+        &["-t"],
+        &["check", "-c", "config.yaml", "-r", "routes.yaml"],
+    ] {
+        let output = toron(&folder.0, arguments);
+        assert_eq!(text(&output.stderr), expected);
+        assert_eq!(text(&output.stdout), "");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn a_good_configuration_is_shown_as_it_holds() {
+    let config =
+        "server:\n  listen: [\"127.0.0.1:8080\", \"[::1]:8081\"]\n  max_body_bytes: 1MiB\n";
+    let routes = "\
+routes:
+  - prefix: /
+    status: 404
+  - host: example.com
+    prefix: /upload
+    method: post
+    targets: [http://10.0.0.1:9000, {url: http://10.0.0.2:9000/v1, weight: 3}]
+    max_body_bytes: 200MiB
+    read_timeout: 1m30s
+";
+    let folder = Folder::new("good", &[("config.yaml", config), ("routes.yaml", routes)]);
+    let output = toron(&folder.0, &["check"]);
+    assert_eq!(
+        text(&output.stderr),
+        "routes.yaml:4:5: warning: upgraded connections hold their slot until they end: the cap of the \
+         guardrail can be filled by tunnels (set max_concurrency)\n"
+    );
+    assert_eq!(
+        text(&output.stdout),
+        "\
+listen        127.0.0.1:8080, [::1]:8081
+reactors      128
+request head  8KiB and 100 fields within 5s (the stricter of server and firewall)
+
+ROUTE                      TARGET                                                    CEILING         CAP
+example.com/upload [POST]  http://10.0.0.1:9000, http://10.0.0.2:9000/v1 (weight 3)  200MiB (route)  32 (guardrail, not enforced yet)
+  read 1m30s (route), write 5s (default), response header 10s (default), upstream idle 1m (default), upgrade idle 1m (default)
+/                          responds 404                                              1MiB (server)   none (default)
+  read 5s (default), write 5s (default)
+
+config.yaml, routes.yaml: good
+"
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn recipes_for_uploads_reports_and_streams_load_as_they_are() {
+    let config = "\
+server:
+  host: \"0.0.0.0\"
+  port: 8080
+  worker_pool_size: 128
+  read_timeout: 5s
+  write_timeout: 5s
+  max_body_bytes: 4194304             # 4 MB global ceiling
+  inbound_chunked_mode: \"normalize\"
+discovery:
+  enabled: true
+  engine: \"auto\"
+  socket_path: \"auto\"
+  poll_interval: 10s
+  default_weight: 1
+";
+    let routes = "\
+routes:
+  - type: \"upstream\"
+    prefix: \"/legacy/upload\"
+    target: \"http://storage-backend:9000\"
+    max_body_bytes: 209715200          # 200 MB route ceiling
+    max_concurrency: 16
+    read_timeout: 10s
+    stream_request_body: true
+  - type: \"upstream\"
+    prefix: \"/api\"
+    target: \"http://api-service:8080\"
+  - type: \"upstream\"
+    prefix: \"/legacy/reports\"
+    target: \"http://analytics-backend:8080\"
+    max_concurrency: 8
+    response_header_timeout: 60s
+    write_timeout: 30s
+  - type: \"upstream\"
+    prefix: \"/legacy/stream-upload\"
+    target: \"http://ingest-node:9002\"
+    inbound_chunked_mode: \"passthrough\"
+    max_body_bytes: 524288000
+    read_timeout: 15s
+    stream_request_body: true
+";
+    let folder = Folder::new(
+        "recipes",
+        &[("toron.yaml", config), ("routes.yaml", routes)],
+    );
+    let output = toron(&folder.0, &["check"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows: Vec<Vec<&str>> = text(&output.stdout)
+        .lines()
+        .filter(|line| line.starts_with('/'))
+        .map(|line| {
+            line.split("  ")
+                .filter(|cell| !cell.is_empty())
+                .map(str::trim)
+                .collect()
+        })
+        .collect();
+    let keys: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(
+        keys,
+        [
+            "/legacy/stream-upload",
+            "/legacy/reports",
+            "/legacy/upload",
+            "/api"
+        ]
+    );
+    let ceilings: Vec<&str> = rows.iter().map(|row| row[2]).collect();
+    assert_eq!(
+        ceilings,
+        [
+            "500MiB (route)",
+            "4MiB (server)",
+            "200MiB (route)",
+            "4MiB (server)"
+        ]
+    );
+    let caps: Vec<&str> = rows
+        .iter()
+        .map(|row| row[3].split([' ', ',']).next().unwrap())
+        .collect();
+    assert_eq!(caps, ["32", "8", "16", "none"]);
+}
+
+#[test]
+fn missing_files_are_said() {
+    let folder = Folder::new("missing", &[("config.yaml", "server: {}\n")]);
+    let output = toron(&folder.0, &["check", "-r", "nowhere.yaml"]);
+    assert_eq!(
+        text(&output.stderr),
+        "nowhere.yaml: cannot be read: No such file or directory (os error 2)\n"
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let output = toron(&folder.0, &["check"]);
+    assert_eq!(
+        text(&output.stderr),
+        "config.yaml: there are no routes: neither routes: here nor routes.yaml beside this file (name \
+         one with --routes)\n"
+    );
+}
+
+#[test]
+fn the_demo_s_files_are_good() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = toron(here, &["check", "-c", "configs/config.yaml"]);
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stdout).contains("/small"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn a_bad_command_line_is_2() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = toron(here, &["chekc"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("toron: unknown command \"chekc\""));
+    let output = toron(here, &["--version"]);
+    assert!(text(&output.stdout).starts_with(concat!("toron ", env!("CARGO_PKG_VERSION"))));
+}

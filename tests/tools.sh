@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Makes sure that the programs used by the tests are there: on Debian by installing them, elsewhere
+# by saying what is missing.
+set -euo pipefail
+
+# Debian puts nginx where only root's PATH looks.
+PATH="$PATH:/usr/sbin:/sbin"
+
+packages=()
+need() { # need PROGRAM PACKAGE
+  command -v "$1" >/dev/null || packages+=("$2")
+}
+need nginx nginx-light
+need wrk wrk
+need curl curl
+need sha256sum coreutils
+
+if [ ${#packages[@]} -eq 0 ]; then
+  exit 0
+fi
+
+fail() {
+  echo "error: the tests need ${packages[*]} (Debian packages), and $1" >&2
+  exit 1
+}
+
+command -v apt-get >/dev/null || fail "there is no apt-get to install them with"
+run=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || fail "only root can install them here"
+  run=(sudo)
+fi
+echo "installing ${packages[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${run[@]}" apt-get update -q </dev/null || fail "apt-get update failed"
+"${run[@]}" apt-get install -y -q --no-install-recommends "${packages[@]}" </dev/null \
+  || fail "apt-get install failed"
+packages=()
+need nginx nginx-light
+need wrk wrk
+need curl curl
+need sha256sum coreutils
+[ ${#packages[@]} -eq 0 ] || fail "they are not there although they were installed"
