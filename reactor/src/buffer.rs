@@ -382,7 +382,7 @@ impl Buf {
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
         (
             unsafe { self.data.as_ptr().add(self.end as usize) },
-            self.room(),
+            self.receivable(),
         )
     }
 
@@ -463,6 +463,19 @@ mod tests {
         assert_eq!(pool.inner.cold.borrow().len(), 48 - KEEP_RESIDENT);
         let again: Vec<_> = (0..50).filter_map(|_| pool.take()).collect();
         assert_eq!((again.len(), pool.inner.all.borrow().len()), (50, 50));
+    }
+
+    #[test]
+    fn a_receive_leaves_room_for_framing() {
+        let pool = BufferPool::new(1);
+        let Some(mut buf) = pool.take() else {
+            panic!("pool is empty")
+        };
+        assert_eq!(buf.room_ptr().1, RECEIVE);
+        buf.grow_filled(RECEIVE);
+        assert_eq!((buf.room_ptr().1, buf.room()), (0, CAPACITY - RECEIVE));
+        buf.extend(&[0; CAPACITY - RECEIVE]);
+        assert_eq!((buf.room_ptr().1, buf.room()), (0, 0));
     }
 
     #[test]

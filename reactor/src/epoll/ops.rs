@@ -74,25 +74,24 @@ impl EpollEngine {
         })
     }
 
-    /// A receive from a socket that is thought readable, with the outcome most such have.
+    /// A receive from a socket that is thought readable. `None` if it must wait. (Any other
+    /// outcome has to be reported from here: the kernel tells an error only once.)
     fn receive_at_once(&mut self, key: Key, fd: Fd) -> Option<OpId> {
         let socket = self.entry(fd)?;
         if !socket.readable || !socket.open || socket.closing || socket.reader.is_some() {
             return None;
         }
         let mut buf = self.pool.take()?;
-        let room = buf.room();
+        let room = buf.receivable();
         let result = sys::socket::recv(fd, &mut buf);
         self.note_read(fd, room, &result);
-        let n = result.ok().filter(|n| *n > 0)?;
-        let op = self.name_at_once();
-        self.done.push(Event {
-            key,
-            op,
-            more: false,
-            outcome: Outcome::Received { buf, n },
-        });
-        Some(op)
+        let outcome = match result {
+            Ok(0) => Outcome::Eof { buf: None },
+            Ok(n) => Outcome::Received { buf, n },
+            Err(error) if would_block(&error) => return None,
+            Err(error) => failed(&error, None),
+        };
+        Some(self.report_at_once(key, fd, outcome))
     }
 
     /// A send on a socket that is thought writable. Gives the buffer back if it must wait.
@@ -115,14 +114,19 @@ impl EpollEngine {
             }
             Err(error) => failed(&error, Some(buf)),
         };
+        Ok(self.report_at_once(key, fd, outcome))
+    }
+
+    fn report_at_once(&mut self, key: Key, fd: Fd, outcome: Outcome) -> OpId {
         let op = self.name_at_once();
+        let outcome = self.slot(fd).failure.outcome(outcome);
         self.done.push(Event {
             key,
             op,
             more: false,
             outcome,
         });
-        Ok(op)
+        op
     }
 
     fn start_accept(&mut self, token: Token, listener: Fd) {
@@ -287,7 +291,7 @@ impl EpollEngine {
         let Some(mut buf) = self.pool.take() else {
             return self.starve(token, fd);
         };
-        let room = buf.room();
+        let room = buf.receivable();
         let result = sys::socket::recv(fd, &mut buf);
         self.note_read(fd, room, &result);
         match result {
@@ -303,7 +307,7 @@ impl EpollEngine {
             let Some(mut buf) = self.pool.take() else {
                 return self.starve(token, fd);
             };
-            let room = buf.room();
+            let room = buf.receivable();
             let result = sys::socket::recv(fd, &mut buf);
             self.note_read(fd, room, &result);
             match result {
@@ -342,7 +346,7 @@ impl EpollEngine {
         let Kind::RecvInto { buf, .. } = &mut op.kind else {
             return;
         };
-        let room = buf.room();
+        let room = buf.receivable();
         if room == 0 {
             return self.end(token, |buf| Outcome::Failed {
                 errno: libc::EINVAL,

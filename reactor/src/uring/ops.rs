@@ -62,7 +62,7 @@ impl UringEngine {
             ),
         };
         let refused = match &kind {
-            Kind::RecvInto { buf, .. } if buf.room() == 0 => Some(libc::EINVAL),
+            Kind::RecvInto { buf, .. } if buf.receivable() == 0 => Some(libc::EINVAL),
             _ => None,
         };
         let token = self.insert(key, kind);
