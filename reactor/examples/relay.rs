@@ -29,7 +29,7 @@ use toron_reactor::{
 const SPLICES_AT_ONCE: usize = 16;
 
 /// Buffers that may wait while another is being sent.
-const QUEUE: usize = 2;
+const QUEUE: usize = 1;
 
 /// A piece of this size is part of a bulk transfer.
 const BULK: usize = 16 * 1024;

@@ -466,6 +466,19 @@ mod tests {
     }
 
     #[test]
+    fn a_receive_leaves_room_for_framing() {
+        let pool = BufferPool::new(1);
+        let Some(mut buf) = pool.take() else {
+            panic!("pool is empty")
+        };
+        assert_eq!(buf.room_ptr().1, RECEIVE);
+        buf.grow_filled(RECEIVE);
+        assert_eq!((buf.room_ptr().1, buf.room()), (0, CAPACITY - RECEIVE));
+        buf.extend(&[0; CAPACITY - RECEIVE]);
+        assert_eq!((buf.room_ptr().1, buf.room()), (0, 0));
+    }
+
+    #[test]
     fn a_front_may_grow_into_the_headroom() {
         let pool = BufferPool::new(1);
         let Some(mut buf) = pool.take() else {

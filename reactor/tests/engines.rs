@@ -469,6 +469,54 @@ fn a_reset_fails_the_receive<E: NativeEngine>() {
     rig.assert_empty();
 }
 
+/// The kernel tells the error once, here to a receive that need not wait.
+fn a_reset_that_came_before_the_receive<E: NativeEngine>() {
+    let mut rig = Rig::<E>::new(2);
+    let (fd, mut peer) = rig.pair();
+    let send = rig.send(fd, b"unread");
+    assert!(matches!(rig.wait(send), Outcome::Sent { n: 6, .. }));
+    peer.read_exact(&mut [0]).unwrap();
+    drop(peer);
+    let recv = rig.recv(fd);
+    assert!(matches!(
+        rig.wait(recv),
+        Outcome::Failed {
+            errno: libc::ECONNRESET,
+            ..
+        }
+    ));
+    rig.engine.close(fd, Close::Orderly);
+    rig.assert_empty();
+}
+
+/// More than one receive brings is there, and nothing arrives any more that could tell so.
+fn all_that_came_is_received<E: NativeEngine>() {
+    let mut rig = Rig::<E>::new(2);
+    let (fd, mut peer) = rig.pair();
+    let first = rig.recv(fd);
+    rig.expect_silence(first);
+    let sent = vec![7; 300 * 1024];
+    let writer = std::thread::spawn(move || {
+        peer.write_all(&sent).unwrap();
+        peer
+    });
+    let mut got = received(rig.wait(first)).len();
+    while got < 300 * 1024 {
+        let op = rig.recv(fd);
+        got += received(rig.wait(op)).len();
+    }
+    let mut peer = writer.join().unwrap();
+    // Once more with everything queued before the first receive.
+    peer.write_all(&vec![8; 150 * 1024]).unwrap();
+    let mut got = 0;
+    while got < 150 * 1024 {
+        let op = rig.recv(fd);
+        got += received(rig.wait(op)).len();
+    }
+    rig.engine.close(fd, Close::Orderly);
+    rig.assert_empty();
+}
+
 fn spliced_through_a_pipe<E: NativeEngine>() {
     let mut rig = Rig::<E>::new(1);
     let (from, mut source) = rig.pair();
@@ -620,6 +668,8 @@ on_both_engines! {
     many_receives_keep_their_order,
     received_behind_what_is_there,
     a_reset_fails_the_receive,
+    a_reset_that_came_before_the_receive,
+    all_that_came_is_received,
     spliced_through_a_pipe,
     a_turn_waits_until_its_time,
     a_wake_ends_a_turn,

@@ -74,14 +74,15 @@ impl EpollEngine {
         })
     }
 
-    /// A receive from a socket that is thought readable, with the outcome most such have.
+    /// A receive from a socket that is thought readable. `None` if it must wait. (Any other
+    /// outcome has to be reported from here: the kernel tells an error only once.)
     fn receive_at_once(&mut self, key: Key, fd: Fd) -> Option<OpId> {
         let socket = self.entry(fd)?;
         if !socket.readable || !socket.open || socket.closing || socket.reader.is_some() {
             return None;
         }
         let mut buf = self.pool.take()?;
-        let room = buf.room();
+        let room = buf.receivable();
         let result = sys::socket::recv(fd, &mut buf);
         self.note_read(fd, room, &result);
         let outcome = match result {
