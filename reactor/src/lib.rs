@@ -18,6 +18,7 @@ pub mod buffer;
 pub mod choice;
 pub mod engine;
 pub mod epoll;
+pub mod fd;
 pub mod mailbox;
 pub mod native;
 pub mod pipe;
