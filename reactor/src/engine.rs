@@ -27,13 +27,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::buffer::{Buf, BufferPool};
+pub use crate::fd::Fd;
 use crate::pipe::Pipe;
 use crate::slab::Token;
 use crate::time::Time;
-
-/// A descriptor owned by an engine. Plain data: ownership ends with [`Engine::close`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct Fd(pub i32);
 
 /// The caller's name for an operation: which table entry it belongs to, and which of the entry's
 /// purposes it serves. Comes back in every event of the operation.

@@ -15,8 +15,10 @@
 mod acceptor;
 mod broken;
 pub mod buffer;
+pub mod choice;
 pub mod engine;
 pub mod epoll;
+pub mod fd;
 pub mod mailbox;
 pub mod native;
 pub mod pipe;
@@ -35,12 +37,13 @@ pub mod uring;
 pub mod wheel;
 
 pub use buffer::{Buf, BufferPool};
+pub use choice::{Chosen, EngineKind};
 pub use engine::{
     Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
 };
 pub use epoll::EpollEngine;
 pub use mailbox::{mailbox, Address, Mailbox};
-pub use native::{Chosen, EngineConfig, EngineKind, NativeEngine};
+pub use native::{EngineConfig, NativeEngine};
 pub use pipe::Pipe;
 pub use pool::{bind, Pool, PoolConfig};
 pub use reactor::Reactor;
