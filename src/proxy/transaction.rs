@@ -378,12 +378,7 @@ impl Transaction {
                         return self.connect_again(now, false, true, out);
                     }
                 }
-                let verdict = if response_begun {
-                    Verdict::InvalidResponse
-                } else {
-                    Verdict::UpstreamClosed
-                };
-                self.answer_without_close(now, verdict, out);
+                self.answer_without_close(now, Verdict::UpstreamClosed, out);
             }
             Download::Moving | Download::Tunnel => self.sever(out),
             // The other half of a tunnel, when the upstream takes no more.
@@ -435,6 +430,7 @@ impl Transaction {
         }
         if wanted && self.facts.takes_interim {
             self.download = Download::Interim;
+            self.write_window.run(now);
             out.push(Order::SendInterim);
         } else {
             out.push(Order::SkipInterim);
@@ -444,6 +440,7 @@ impl Transaction {
     fn interim_sent(&mut self) {
         if self.download == Download::Interim {
             self.download = Download::Waiting;
+            self.write_window.stop();
         }
     }
 
@@ -595,7 +592,6 @@ impl Transaction {
         } else if due(self.upstream_idle_at) {
             self.answer(now, Verdict::UpstreamIdle, out);
         } else if due(self.continue_at) {
-            self.continue_at = None;
             self.send_continue(now, out);
         }
     }
@@ -614,6 +610,12 @@ impl Transaction {
     }
 
     fn send_continue(&mut self, now: Time, out: &mut Orders) {
+        if self.download == Download::Interim {
+            // Another interim response is on its way to the client.
+            self.continue_at = Some(now + CONTINUE_AFTER);
+            return;
+        }
+        self.continue_at = None;
         if self.continued || self.download != Download::Waiting {
             return;
         }

@@ -78,7 +78,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         let fd = match self.cx.engine.socket(&address) {
             Ok(fd) => fd,
             Err(error) => {
-                log::warn!("no socket for upstream {address}: {error}");
+                if let Some(more) = self.core.gate.pass(self.cx.now) {
+                    log::warn!("no socket for upstream {address}: {error} ({more} more lines)");
+                }
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;
             }
@@ -112,10 +114,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.step(session, Input::Connected { reused: false });
             }
             &Outcome::Failed { errno, .. } => {
-                log::info!(
-                    "upstream connection failed: {}",
-                    std::io::Error::from_raw_os_error(errno)
-                );
+                if let Some(more) = self.core.gate.pass(self.cx.now) {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    log::info!("upstream connection failed: {error} ({more} more lines)");
+                }
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
                     ConnectFailure::NoResources

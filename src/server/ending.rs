@@ -232,7 +232,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             };
             // At most one receive was spilled, and a buffer holds more than that.
             buf.extend(&session.spill);
-            session.spill.clear();
+            session.spill = Vec::new();
             session.input = Some(buf);
         }
         if session.input.is_some() {

@@ -73,6 +73,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         if upload == transaction::Upload::Head && exchange.request.is_none() {
             return self.send_request(session);
         }
+        if upload == transaction::Upload::Tunnel && !exchange.upstream_busy {
+            return self.tunnel_sent_to_upstream(session);
+        }
         if upload == transaction::Upload::Moving {
             self.upload_next(session);
         }
@@ -313,6 +316,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
+        exchange.interim_seen = false;
         exchange.response = None;
         exchange.upload.give_back(self.cx.engine);
         exchange.download.give_back(self.cx.engine);

@@ -45,6 +45,8 @@ pub struct Exchange {
     pub upstream_touched: bool,
     /// A response head that is not whole yet.
     pub response: Option<Buf>,
+    /// An interim response has come on the present upstream connection.
+    pub interim_seen: bool,
     /// Finds its end.
     pub scanner: HeadScanner,
     /// The direction to the upstream.

@@ -59,7 +59,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let mut buf = self.take_buffer(session)?;
         buf.extend(&session.spill);
-        session.spill.clear();
+        session.spill = Vec::new();
         Some(buf)
     }
 

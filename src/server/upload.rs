@@ -98,6 +98,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.bytes_in += portion.bytes as u64;
         let framed = self.upload_frame(session, portion, &mut buf);
         debug_assert!(framed, "a receive leaves room for its framing");
+        if !framed {
+            self.step(session, Input::BadBody);
+            return;
+        }
         let bytes = portion.bytes as u64;
         if !self.step(
             session,
@@ -168,7 +172,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         if pipe.held() > 0 {
             let held = pipe.held();
-            match self.cx.engine.splice_out(pipe, fd, held, outstanding > 0) {
+            match self.cx.engine.splice_out(pipe, fd, held, false) {
                 Ok(_) => return self.step(session, Input::Passed),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.upload_await_upstream(session);
