@@ -370,17 +370,27 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn finish(&mut self, session: &mut Session, ending: Ending) {
+        if ending.client == ClientEnd::Sever {
+            return self.cut(session);
+        }
+        self.end_exchange(session, ending.keep_upstream);
+        session.served = session.served.saturating_add(1);
+        self.end_client(session, ending.client);
+    }
+
+    /// Closes the client connection in the middle of whatever is under way, so that the client can
+    /// tell: where the FIN is the end of the response, a cut must look different (I31).
+    pub(crate) fn cut(&mut self, session: &mut Session) {
         let until_close = session
             .exchange
             .as_ref()
             .is_some_and(|exchange| exchange.download.framing() == Framing::UntilClose);
-        self.end_exchange(session, ending.keep_upstream);
-        session.served = session.served.saturating_add(1);
-        match ending.client {
-            // The end of such a response is the FIN; a cut must look different (I31).
-            ClientEnd::Sever if until_close => self.close(session, Close::Reset),
-            end => self.end_client(session, end),
-        }
+        let how = if until_close {
+            Close::Reset
+        } else {
+            Close::Orderly
+        };
+        self.close(session, how);
     }
 
     /// Takes the exchange off the session: logs it, gives back what it holds.
