@@ -28,7 +28,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         self.send(session, buf, Tag::Tunnel);
         release_request(session);
-        if self.is_upstream_busy(session) {
+        if is_upstream_busy(session) {
             // The request's own send has not been reported; the upload begins then.
             return;
         }
@@ -36,13 +36,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             Some(buf) => self.tunnel_from_client(session, buf),
             None => self.tunnel_sent_to_upstream(session),
         }
-    }
-
-    fn is_upstream_busy(&self, session: &Session) -> bool {
-        session
-            .exchange
-            .as_ref()
-            .is_some_and(|exchange| exchange.upstream_busy)
     }
 
     /// What the client sent behind its request: it was for the tunnel.
@@ -65,7 +58,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Bytes for the upstream.
     pub(crate) fn tunnel_from_client(&mut self, session: &mut Session, buf: Buf) {
-        if self.is_upstream_busy(session) {
+        if is_upstream_busy(session) {
             session.ahead = Some(buf);
             return;
         }
@@ -143,4 +136,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.cx.engine.shutdown(session.fd, Shutdown::Write);
         self.step(session, Input::TunnelHalfClosed(Side::Upstream));
     }
+}
+
+/// A send to the upstream has not been reported yet.
+fn is_upstream_busy(session: &Session) -> bool {
+    session
+        .exchange
+        .as_ref()
+        .is_some_and(|exchange| exchange.upstream_busy)
 }
