@@ -113,3 +113,47 @@ pub(crate) fn splice_out(pipe: &mut Pipe, to: Fd, max: usize, more: bool) -> io:
     pipe.held = pipe.held.saturating_sub(n);
     Ok(n)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_empty_pipes_of_full_size_are_used_again() -> io::Result<()> {
+        let mut pool = PipePool::default();
+        let clean = pool.take()?;
+        let (mut dirty, mut small) = (pool.take()?, pool.take()?);
+        let (read, write) = (clean.read, clean.write);
+        dirty.held = 1;
+        small.capacity = 4096;
+        assert_eq!((pool.out(), pool.large), (3, 3));
+        pool.give_back(clean);
+        pool.give_back(dirty);
+        assert_eq!(pool.large, 2);
+        pool.give_back(small);
+        assert_eq!((pool.out(), pool.idle.len()), (0, 1));
+        let again = pool.take()?;
+        assert_eq!((again.read, again.write), (read, write));
+        pool.give_back(again);
+        Ok(())
+    }
+
+    #[test]
+    fn the_first_pipes_are_large() -> io::Result<()> {
+        let mut pool = PipePool::default();
+        let pipes: Vec<_> = (0..=LARGE_PIPES)
+            .map(|_| pool.take())
+            .collect::<Result<_, _>>()?;
+        let sizes: Vec<_> = pipes.iter().map(Pipe::capacity).collect();
+        // Less where the user's quota is used up already.
+        assert!(sizes.iter().all(|size| *size <= LARGE_PIPE_SIZE));
+        assert!(sizes[LARGE_PIPES] <= PIPE_SIZE);
+        for (pipe, size) in pipes.iter().zip(&sizes) {
+            assert_eq!(sys::pipe::size(pipe.read)?, *size);
+        }
+        for pipe in pipes {
+            pool.give_back(pipe);
+        }
+        Ok(())
+    }
+}

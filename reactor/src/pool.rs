@@ -130,6 +130,7 @@ impl<M: Send + 'static> Pool<M> {
             let thread = thread::Builder::new()
                 .name(format!("reactor-{index}"))
                 .spawn(move || {
+                    sys::process::sharpen_timers();
                     let _gone = Gone {
                         index,
                         placement: Arc::clone(&shared.placement),

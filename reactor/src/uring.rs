@@ -274,9 +274,13 @@ impl UringEngine {
                     }
                 }
                 Waiter::End { token, outcome } => self.end(token, |_| outcome),
-                Waiter::Op(token) => match self.ops.get(token).map(|op| &op.kind) {
+                Waiter::Op(token) => match self.ops.get(token) {
+                    // It has been cancelled.
                     None => {}
-                    Some(Kind::Buffer) => match self.pool.take() {
+                    Some(op) if op.stage != Stage::Starved => {}
+                    Some(InFlight {
+                        kind: Kind::Buffer, ..
+                    }) => match self.pool.take() {
                         Some(buf) => self.end(token, |_| Outcome::Buffer(buf)),
                         None => return self.waiting.push_front(waiter),
                     },

@@ -404,6 +404,44 @@ fn many_receives_keep_their_order<E: NativeEngine>() {
     rig.assert_empty();
 }
 
+fn many_receives_without_buffers_can_be_cancelled<E: NativeEngine>() {
+    let mut rig = Rig::<E>::new(2);
+    let (fd, mut peer) = rig.pair();
+    let op = rig.engine.submit(key(0), Op::Recv { fd, many: true });
+    peer.write_all(&vec![5; 1_000_000]).unwrap();
+    let mut hoard = Vec::new();
+    while hoard.len() < 2 {
+        let event = rig.await_event(op);
+        let Outcome::Received { buf, .. } = event.outcome else {
+            panic!("{event:?}")
+        };
+        hoard.push(buf);
+    }
+    rig.expect_silence(op);
+    rig.engine.cancel(op);
+    rig.engine.cancel(op);
+    let mut got: usize = hoard.drain(..).map(|buf| buf.len()).sum();
+    loop {
+        let event = rig.await_event(op);
+        match event.outcome {
+            Outcome::Received { buf, n } => got += n.min(buf.len()),
+            Outcome::Cancelled { buf: None } => break,
+            other => panic!("{other:?}"),
+        }
+        if !event.more {
+            break;
+        }
+    }
+    rig.expect_silence(op);
+    // Nothing is lost between the cancelled receive and the next.
+    while got < 1_000_000 {
+        let next = rig.recv(fd);
+        got += received(rig.wait(next)).len();
+    }
+    rig.engine.close(fd, Close::Orderly);
+    rig.assert_empty();
+}
+
 fn received_behind_what_is_there<E: NativeEngine>() {
     let mut rig = Rig::<E>::new(2);
     let (fd, mut peer) = rig.pair();
@@ -666,6 +704,7 @@ on_both_engines! {
     polls_of_a_half_closed_connection,
     a_hangup_of_both_sides,
     many_receives_keep_their_order,
+    many_receives_without_buffers_can_be_cancelled,
     received_behind_what_is_there,
     a_reset_fails_the_receive,
     a_reset_that_came_before_the_receive,
