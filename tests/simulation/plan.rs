@@ -336,7 +336,7 @@ impl Request {
             End::CutHead(..) if !self.reply.interims.is_empty() => Fate::Open,
             // A reset may overtake what was sent before it.
             End::CutHead(_, true) | End::CutBody(_, true) => Fate::Open,
-            End::CutHead(..) => Fate::Canned(Answer::InvalidResponse),
+            End::CutHead(..) => Fate::Canned(Answer::UpstreamClosed),
             End::CutBody(..) | End::Stall => Fate::Cut,
             End::Garbage => Fate::Canned(Answer::InvalidResponse),
             End::Never => Fate::Canned(Answer::HeaderTimeout),
