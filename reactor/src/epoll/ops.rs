@@ -85,13 +85,12 @@ impl EpollEngine {
         let room = buf.receivable();
         let result = sys::socket::recv(fd, &mut buf);
         self.note_read(fd, room, &result);
-        let outcome = match result {
-            Ok(0) => Outcome::Eof { buf: None },
-            Ok(n) => Outcome::Received { buf, n },
+        Some(match result {
+            Ok(n) if n > 0 => self.report_success(key, Outcome::Received { buf, n }),
+            Ok(_) => self.report_end(key, fd, Outcome::Eof { buf: None }),
             Err(error) if would_block(&error) => return None,
-            Err(error) => failed(&error, None),
-        };
-        Some(self.report_at_once(key, fd, outcome))
+            Err(error) => self.report_end(key, fd, failed(&error, None)),
+        })
     }
 
     /// A send on a socket that is thought writable. Gives the buffer back if it must wait.
@@ -103,23 +102,21 @@ impl EpollEngine {
             return Err(buf);
         }
         self.system_calls += 1;
-        let outcome = match sys::socket::send(fd, &buf, more) {
+        match sys::socket::send(fd, &buf, more) {
             Ok(n) => {
                 buf.consume(n);
-                Outcome::Sent { buf, n }
+                Ok(self.report_success(key, Outcome::Sent { buf, n }))
             }
             Err(error) if would_block(&error) => {
                 self.clear_writable(fd);
-                return Err(buf);
+                Err(buf)
             }
-            Err(error) => failed(&error, Some(buf)),
-        };
-        Ok(self.report_at_once(key, fd, outcome))
+            Err(error) => Ok(self.report_end(key, fd, failed(&error, Some(buf)))),
+        }
     }
 
-    fn report_at_once(&mut self, key: Key, fd: Fd, outcome: Outcome) -> OpId {
+    fn report_success(&mut self, key: Key, outcome: Outcome) -> OpId {
         let op = self.name_at_once();
-        let outcome = self.slot(fd).failure.outcome(outcome);
         self.done.push(Event {
             key,
             op,
@@ -127,6 +124,12 @@ impl EpollEngine {
             outcome,
         });
         op
+    }
+
+    /// The same for an end or a failure, of which note must be taken (promise 8).
+    fn report_end(&mut self, key: Key, fd: Fd, outcome: Outcome) -> OpId {
+        let outcome = self.slot(fd).failure.outcome(outcome);
+        self.report_success(key, outcome)
     }
 
     fn start_accept(&mut self, token: Token, listener: Fd) {
