@@ -1,5 +1,5 @@
-//! Holds the import floors of src/lib.rs: imports go down only, the lower floors are pure, and
-//! `unsafe` lives in reactor/ alone.
+//! Holds the import floors of src/lib.rs: imports go down only, the lower floors are pure, no two
+//! files import each other, also not by a detour, and `unsafe` lives in reactor/ alone.
 //!
 //! ```text
 //! main, cli ▸ origin, bench, tune ▸ control ▸ server ▸ proxy ▸ policy ▸ http ▸ args ▸ reactor/
@@ -10,12 +10,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "floors/cycles.rs"]
+mod cycles;
 #[path = "floors/scan.rs"]
 mod scan;
 
 use std::path::{Path, PathBuf};
 
-use scan::{named_paths, tokens, without_tests, Named};
+use cycles::Graph;
+use scan::{from_root, module_path, named_paths, tokens, without_tests, Named};
 
 /// Floors from the ground up. Modules of one floor do not import each other.
 const FLOORS: [&[&str]; 7] = [
@@ -50,49 +53,6 @@ const IMPURE: [&str; 11] = [
 
 fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|names| names.contains(&module))
-}
-
-/// Modules that a file of src/ stands for: `http/request.rs` → `[http, request]`.
-fn module_path(file: &str) -> Vec<String> {
-    let mut path: Vec<String> = file
-        .trim_end_matches(".rs")
-        .split('/')
-        .map(str::to_owned)
-        .collect();
-    if matches!(
-        path.last().map(String::as_str),
-        Some("mod" | "lib" | "main")
-    ) {
-        path.pop();
-    }
-    path
-}
-
-/// A path from the crate's root; `None` when it is not one of this crate. `Err` when it cannot be
-/// told where it leads.
-fn from_root(named: &Named, module: &[String]) -> Result<Option<Vec<String>>, String> {
-    let shown = named.path.join("::");
-    let first = named.path.first().map_or("", String::as_str);
-    let rest = match first {
-        "crate" => named.path[1..].to_vec(),
-        "super" => {
-            let ups = named.path.iter().take_while(|w| *w == "super").count();
-            // Up through inline modules first, then through the file's own place.
-            let ups_of_file = ups.saturating_sub(named.depth);
-            let kept = module
-                .len()
-                .checked_sub(ups_of_file)
-                .ok_or(format!("{shown} leaves src/"))?;
-            let mut path = module[..kept].to_vec();
-            path.extend(named.path[ups..].iter().cloned());
-            path
-        }
-        _ => return Ok(None),
-    };
-    match rest.first().map(String::as_str) {
-        Some("*") | None => Err(format!("{shown}: takes all of the crate's root")),
-        Some(_) => Ok(Some(rest)),
-    }
 }
 
 /// What is wrong with a file of src/ (`file` relative to it).
@@ -249,6 +209,31 @@ fn the_reactor_has_never_heard_of_toron() {
         .lines()
         .any(|l| l.trim_start().starts_with("toron ="));
     assert!(!dependency, "reactor depends on toron");
+}
+
+#[test]
+fn no_files_import_each_other() {
+    let mut cycles = Vec::new();
+    for (dir, at_least) in [("src", 150), ("reactor/src", 100)] {
+        let base = root().join(dir);
+        let texts: Vec<(String, String)> = rust_files(&base)
+            .iter()
+            .map(|file| {
+                let name = file.strip_prefix(&base).unwrap().display().to_string();
+                (name, std::fs::read_to_string(file).unwrap())
+            })
+            .collect();
+        let graph = Graph::of(texts.iter().map(|(name, text)| (&name[..], &text[..])));
+        assert!(
+            graph.faults.is_empty(),
+            "{dir}: {}",
+            graph.faults.join("\n")
+        );
+        // The scanner still sees the imports.
+        assert!(graph.len() >= at_least, "{dir}: {} imports", graph.len());
+        cycles.extend(graph.cycles().iter().map(|c| format!("{dir}: {c}")));
+    }
+    assert!(cycles.is_empty(), "{}", cycles.join("\n"));
 }
 
 #[test]

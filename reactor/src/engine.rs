@@ -27,13 +27,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::buffer::{Buf, BufferPool};
+pub use crate::fd::Fd;
 use crate::pipe::Pipe;
 use crate::slab::Token;
 use crate::time::Time;
-
-/// A descriptor owned by an engine. Plain data: ownership ends with [`Engine::close`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct Fd(pub i32);
 
 /// The caller's name for an operation: which table entry it belongs to, and which of the entry's
 /// purposes it serves. Comes back in every event of the operation.
@@ -304,9 +301,14 @@ pub trait Engine {
     /// of stream; `WouldBlock`: wait for [`Op::Readable`].
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize>;
 
-    /// Whether a connection on which nothing is in flight can be used: no end of stream, no stray
-    /// bytes, no error.
+    /// Whether a connection on which nothing is in flight but polls, and perhaps a receive, can be
+    /// used: no end of stream, no stray bytes, no error. What a receive has taken already is not
+    /// seen here: ask [`Engine::is_pending`] as well.
     fn is_idle(&mut self, fd: Fd) -> bool;
+
+    /// Whether an operation has not ended as far as this engine knows: its final event has not been
+    /// returned by a turn. (Its event may be among those that are being handled.)
+    fn is_pending(&self, op: OpId) -> bool;
 
     /// The listening address of a socket.
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr>;

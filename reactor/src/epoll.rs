@@ -485,6 +485,10 @@ impl Engine for EpollEngine {
         sys::socket::is_quiet(fd)
     }
 
+    fn is_pending(&self, op: OpId) -> bool {
+        self.ops.contains(op.0)
+    }
+
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
         sys::socket::local_addr(fd)
     }

@@ -15,8 +15,10 @@
 mod acceptor;
 mod broken;
 pub mod buffer;
+pub mod choice;
 pub mod engine;
 pub mod epoll;
+pub mod fd;
 pub mod mailbox;
 pub mod native;
 pub mod pipe;
@@ -28,23 +30,26 @@ pub mod reactor;
 pub mod service;
 pub mod sim;
 pub mod slab;
+pub mod stats;
 pub mod sys;
 pub mod time;
 pub mod uring;
 pub mod wheel;
 
 pub use buffer::{Buf, BufferPool};
+pub use choice::{Chosen, EngineKind};
 pub use engine::{
     Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
 };
 pub use epoll::EpollEngine;
 pub use mailbox::{mailbox, Address, Mailbox};
-pub use native::{Chosen, EngineConfig, EngineKind, NativeEngine};
+pub use native::{EngineConfig, NativeEngine};
 pub use pipe::Pipe;
-pub use pool::{bind, Pool, PoolConfig, ReactorStats};
+pub use pool::{bind, Pool, PoolConfig};
 pub use reactor::Reactor;
 pub use service::{Context, Incoming, Service};
 pub use slab::{Slab, Token};
+pub use stats::ReactorStats;
 pub use time::Time;
 pub use uring::UringEngine;
 pub use wheel::{TimerId, Wheel};

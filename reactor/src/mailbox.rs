@@ -10,8 +10,8 @@ use std::time::Duration;
 use crossbeam_channel::{unbounded, Receiver, Sender};
 
 use crate::engine::Wake;
-use crate::pool::ReactorStats;
 use crate::service::Incoming;
+use crate::stats::ReactorStats;
 
 /// What a reactor can be sent.
 #[derive(Debug)]

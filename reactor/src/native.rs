@@ -1,11 +1,12 @@
-//! What the two kernel engines share: how they are chosen and opened, the bell that wakes them,
-//! and the spare descriptor.
+//! What the two kernel engines share: how they are opened, the bell that wakes them, and the spare
+//! descriptor.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::engine::{Engine, Fd, SocketOptions, Wake};
-use crate::{sys, EpollEngine, UringEngine};
+use crate::buffer::RECEIVE;
+use crate::engine::{Engine, Fd, Shutdown, SocketOptions, Wake};
+use crate::sys;
 
 /// What a kernel engine is opened with.
 #[derive(Clone, Copy, Debug)]
@@ -34,72 +35,6 @@ pub trait NativeEngine: Engine + Sized {
     /// Opens the engine. Fails when descriptors or locked memory run out, or the kernel lacks what
     /// is needed.
     fn open(config: &EngineConfig) -> io::Result<Self>;
-}
-
-/// Which engine is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum EngineKind {
-    /// io_uring when the kernel allows it, else epoll.
-    #[default]
-    Auto,
-    /// io_uring or nothing.
-    IoUring,
-    /// epoll.
-    Epoll,
-}
-
-/// Which engine is used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Chosen {
-    /// [`UringEngine`].
-    IoUring,
-    /// [`EpollEngine`].
-    Epoll,
-}
-
-impl EngineKind {
-    /// Chooses by opening an engine for a try, and says what was chosen and why, for the log. An
-    /// error when io_uring was demanded and cannot be had, or neither engine can.
-    pub fn choose(self) -> io::Result<(Chosen, String)> {
-        let config = EngineConfig {
-            buffers: 1,
-            ..EngineConfig::default()
-        };
-        if self == EngineKind::Epoll {
-            EpollEngine::open(&config)?;
-            return Ok((Chosen::Epoll, "epoll: as configured".to_owned()));
-        }
-        let why = match UringEngine::open(&config) {
-            Ok(_) if self == EngineKind::Auto => "io_uring: the kernel offers all that is needed",
-            Ok(_) => "io_uring: as configured",
-            Err(error) => {
-                let why = why_no_ring(&error);
-                if self == EngineKind::IoUring {
-                    return Err(io::Error::new(error.kind(), why));
-                }
-                EpollEngine::open(&config)?;
-                return Ok((Chosen::Epoll, format!("epoll: {why}")));
-            }
-        };
-        Ok((Chosen::IoUring, why.to_owned()))
-    }
-}
-
-/// Why a ring could not be set up, in words.
-fn why_no_ring(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EPERM) => {
-            "io_uring_setup is not permitted here (EPERM: seccomp filter or kernel.io_uring_disabled)"
-                .to_owned()
-        }
-        Some(libc::EACCES) => "io_uring_setup is not permitted here (EACCES)".to_owned(),
-        Some(libc::ENOSYS) => "this kernel has no io_uring (ENOSYS)".to_owned(),
-        Some(libc::EINVAL) => "this kernel's io_uring lacks SINGLE_ISSUER, DEFER_TASKRUN or \
-                               buffer rings (EINVAL; Linux 6.1 has them)"
-            .to_owned(),
-        Some(libc::ENOMEM) => "no memory for a ring (ENOMEM: RLIMIT_MEMLOCK?)".to_owned(),
-        _ => format!("io_uring cannot be set up ({error})"),
-    }
 }
 
 const AWAKE: u8 = 0;
@@ -174,8 +109,8 @@ impl Spare {
                 let _ = sys::socket::send(fd, answer, false);
                 // Bytes of the request that were read by nobody would turn the close into a reset
                 // that can overtake the answer.
-                let _ = sys::socket::shutdown(fd, crate::Shutdown::Write);
-                let _ = sys::socket::discard(fd, crate::buffer::RECEIVE);
+                let _ = sys::socket::shutdown(fd, Shutdown::Write);
+                let _ = sys::socket::discard(fd, RECEIVE);
                 sys::close(fd);
                 true
             }

@@ -1,6 +1,6 @@
 //! A kernel pipe as a place where bytes wait between two sockets.
 
-use crate::engine::Fd;
+use crate::fd::Fd;
 
 /// A pipe from an engine's pool; give it back with [`crate::Engine::return_pipe`].
 #[derive(Debug)]

@@ -15,12 +15,13 @@ use std::time::Duration;
 use crossbeam_channel::unbounded;
 
 use crate::acceptor::LogGate;
-use crate::engine::{Fd, Stats};
+use crate::engine::Fd;
 use crate::mailbox::{mailbox, Address, Mail, Mailbox};
 use crate::native::{EngineConfig, NativeEngine};
 use crate::placement::{Placement, HIGH_WATER};
 use crate::reactor::{Reactor, Seat};
 use crate::service::{Incoming, Service};
+use crate::stats::ReactorStats;
 use crate::sys;
 
 /// How long [`Pool::stats`] waits for a reactor to answer.
@@ -52,25 +53,6 @@ impl Default for PoolConfig {
             refusal: Vec::new(),
         }
     }
-}
-
-/// What a reactor holds at present.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct ReactorStats {
-    /// Whether it has an engine.
-    pub running: bool,
-    /// What that holds.
-    pub engine: Stats,
-    /// Connections given to the service and not ended.
-    pub connections: usize,
-    /// Connections accepted, also those given to other reactors.
-    pub accepted: u64,
-    /// Timers, armed or not.
-    pub timers: usize,
-    /// The most buffers that were ever out at a time.
-    pub buffers_peak: usize,
-    /// How many buffers may be out at a time.
-    pub buffers_limit: usize,
 }
 
 /// A bound, listening, non-blocking socket with `SO_REUSEADDR`. `backlog` is cut to

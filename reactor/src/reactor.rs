@@ -11,8 +11,8 @@ use crate::engine::{Close, Engine, Event, Fd, Key, Outcome};
 use crate::mailbox::{Address, Mail, Mailbox};
 use crate::placement::Placement;
 use crate::planted::{self, Bug};
-use crate::pool::ReactorStats;
 use crate::service::{Context, Incoming, Service};
+use crate::stats::ReactorStats;
 use crate::time::Time;
 use crate::wheel::Wheel;
 

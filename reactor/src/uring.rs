@@ -472,6 +472,10 @@ impl Engine for UringEngine {
         sys::socket::is_quiet(fd)
     }
 
+    fn is_pending(&self, op: OpId) -> bool {
+        self.ops.get(op.0).is_some_and(|op| op.stage != Stage::Over)
+    }
+
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
         sys::socket::local_addr(fd)
     }

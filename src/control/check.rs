@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use crate::policy::settings::{LimitSources, Limits, Route, RouteKind, SetBy, Snapshot};
+use crate::policy::settings::{LimitSources, Limits, Route, RouteKind, SetBy};
+use crate::policy::snapshot::Snapshot;
 
 use super::config::finding::Finding;
 use super::config::pending::is_pending;

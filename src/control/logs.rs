@@ -3,9 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{bounded, Receiver, Sender};
 
 use crate::policy::settings::{LogSink, Logging};
 use crate::server::access_log::LogSource;
@@ -70,20 +73,109 @@ impl Write for AppendFile {
     }
 }
 
-/// Starts the error log (`log` macros). `RUST_LOG` overrides the configured level. Returns what
-/// reopens it, if it is a file.
-pub fn start_error_log(logging: &Logging) -> io::Result<Option<Reopener>> {
-    let mut builder = env_logger::Builder::new();
-    builder.filter_level(logging.level).parse_default_env();
-    let mut reopener = None;
-    if let Some(path) = &logging.error_log {
-        let (file, its) = AppendFile::open(path)?;
-        builder.target(env_logger::Target::Pipe(Box::new(file)));
-        reopener = Some(its);
+/// Lines on their way to the error log. A reader that does not read (a full pipe, a stalled disk) costs
+/// lines, never a reactor that waits.
+const ERROR_LINES: usize = 4096;
+/// How long the end waits for the last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+enum ErrorMail {
+    Line(Vec<u8>),
+    /// Everything before it has been written.
+    Flush(Sender<()>),
+}
+
+/// Where `env_logger` writes to.
+struct Detached {
+    sender: Sender<ErrorMail>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Write for Detached {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self
+            .sender
+            .try_send(ErrorMail::Line(line.to_vec()))
+            .is_err()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The running error log.
+#[derive(Debug)]
+pub struct ErrorLog {
+    sender: Sender<ErrorMail>,
+    /// Opens it again, if it is a file.
+    pub reopener: Option<Reopener>,
+}
+
+impl ErrorLog {
+    /// Waits until what was logged so far is written, a second at most.
+    pub fn flush(&self) {
+        let (done, written) = bounded(1);
+        if self
+            .sender
+            .send_timeout(ErrorMail::Flush(done), LAST_LINES)
+            .is_ok()
+        {
+            let _ = written.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+/// Starts the error log (`log` macros). `RUST_LOG` overrides the configured level.
+pub fn start_error_log(logging: &Logging) -> io::Result<ErrorLog> {
+    let (out, reopener): (Box<dyn Write + Send>, _) = match &logging.error_log {
+        Some(path) => {
+            let (file, reopener) = AppendFile::open(path)?;
+            (Box::new(file), Some(reopener))
+        }
+        None => (Box::new(io::stderr()), None),
+    };
+    let (sender, mail) = bounded(ERROR_LINES);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let its = Arc::clone(&dropped);
+    thread::Builder::new()
+        .name("error-log".to_owned())
+        .spawn(move || write_lines(out, &mail, &its))?;
+    let detached = Detached {
+        sender: sender.clone(),
+        dropped,
+    };
+    let mut builder = env_logger::Builder::new();
+    builder
+        .filter_level(logging.level)
+        .parse_default_env()
+        .target(env_logger::Target::Pipe(Box::new(detached)));
     // Only the first start in a process can set the logger.
     let _ = builder.try_init();
-    Ok(reopener)
+    Ok(ErrorLog { sender, reopener })
+}
+
+fn write_lines(mut out: impl Write, mail: &Receiver<ErrorMail>, dropped: &AtomicU64) {
+    while let Ok(mail) = mail.recv() {
+        match mail {
+            ErrorMail::Line(line) => {
+                // Where the log cannot be written there is nobody to tell.
+                let _ = out.write_all(&line);
+            }
+            ErrorMail::Flush(done) => {
+                let _ = out.flush();
+                let _ = done.send(());
+            }
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let _ = writeln!(out, "{lost} lines of the log were dropped");
+        }
+    }
 }
 
 /// Starts the thread that writes the access log; it ends when all reactors have.
@@ -158,6 +250,46 @@ mod tests {
     use super::*;
     use crate::server::access_log::channel;
     use std::fs;
+
+    /// Takes nothing until it is allowed to.
+    struct Stalled(Receiver<()>, Sender<Vec<u8>>);
+
+    impl Write for Stalled {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.recv().map_err(io::Error::other)?;
+            self.1.send(bytes.to_vec()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stalled_error_log_costs_lines_and_no_waiting() {
+        let (sender, mail) = bounded(2);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let mut log = Detached {
+            sender,
+            dropped: Arc::clone(&dropped),
+        };
+        // Nobody takes lines: two wait, the third is lost, and none of the writes waits.
+        for line in ["a\n", "b\n", "c\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        let (allow, allowed) = bounded(8);
+        let (written, lines) = bounded(8);
+        let thread = thread::spawn(move || write_lines(Stalled(allowed, written), &mail, &dropped));
+        for _ in 0..8 {
+            allow.send(()).unwrap();
+        }
+        drop(log);
+        thread.join().unwrap();
+        let text: Vec<u8> = lines.iter().flatten().collect();
+        assert_eq!(text, b"a\n1 lines of the log were dropped\nb\n");
+    }
 
     #[test]
     fn a_file_that_was_moved_away_is_opened_again() {

@@ -16,7 +16,7 @@ use toron_reactor::{
 };
 
 use super::config::{load, Inputs, Loaded};
-use super::logs::{start_access_log, start_error_log, Reopeners};
+use super::logs::{start_access_log, start_error_log, ErrorLog, Reopeners};
 use super::resolve::{Endpoints, Resolver};
 use crate::args::ServeArgs;
 use crate::http::answer::{Answer, Rendering};
@@ -49,20 +49,34 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match serve(&inputs, endpoints, loaded) {
-        Ok(()) => ExitCode::SUCCESS,
+    let error_log = match start_error_log(&loaded.snapshot.settings.logging) {
+        Ok(error_log) => error_log,
         Err(error) => {
-            log::error!("{error}");
             eprintln!("toron: {error}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
+    };
+    let outcome = serve(&inputs, endpoints, loaded, &error_log);
+    if let Err(error) = &outcome {
+        log::error!("{error}");
+    }
+    error_log.flush();
+    if outcome.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
-fn serve(inputs: &Inputs, mut endpoints: Endpoints, loaded: Loaded) -> io::Result<()> {
+fn serve(
+    inputs: &Inputs,
+    mut endpoints: Endpoints,
+    loaded: Loaded,
+    error_log: &ErrorLog,
+) -> io::Result<()> {
     let settings = Arc::clone(&loaded.snapshot.settings);
     let reopeners = Reopeners::default();
-    reopeners.add(start_error_log(&settings.logging)?);
+    reopeners.add(error_log.reopener.clone());
     for warning in &loaded.warnings {
         log::warn!("{warning}");
     }

@@ -18,8 +18,10 @@
 //! | `scan`         | finds the end of a head in a growing buffer, strictly, once |
 //! | `host`         | the authority of a request                                  |
 //! | `framing`      | the one place that decides how long a body is               |
+//! | `method`       | request methods                                             |
 //! | `request`      | a request head                                              |
 //! | `request_line` | its first line, the forms of a target                       |
+//! | `refusal`      | why a request is refused                                    |
 //! | `response`     | an upstream's response head                                 |
 //! | `path`         | normal form, prefixes, joining                              |
 //! | `chunk`        | the chunked coding, both ways                               |
@@ -34,7 +36,9 @@ pub mod field;
 pub mod forward;
 pub mod framing;
 pub mod host;
+pub mod method;
 pub mod path;
+pub mod refusal;
 pub mod reply;
 pub mod request;
 mod request_line;
@@ -48,10 +52,11 @@ pub use answer::{Answer, Rendering};
 pub use field::{field_slots, FieldSlot};
 pub use forward::{write_request_head, Forward, UpstreamFraming};
 pub use framing::{RequestBody, ResponseBody};
+pub use method::Method;
+pub use refusal::RequestFault;
 pub use reply::{write_response_head, Reply};
-pub use request::{
-    Expect, HeadLimits, Method, RequestFacts, RequestFault, RequestHead, Target, UpgradeAsked,
-};
+pub use request::{Expect, HeadLimits, RequestFacts, RequestHead, UpgradeAsked};
+pub use request_line::Target;
 pub use response::{Asked, InvalidResponse, ResponseFacts, ResponseHead};
 pub use rewrite::Rewrite;
 pub use scan::{HeadScanner, Scan};

@@ -4,11 +4,11 @@ use super::answer::Answer;
 use super::field::{self, FieldSlot, Name};
 use super::framing::{FramingFault, FramingFields, RequestBody};
 use super::host::Authority;
-use super::request_line::RequestLine;
+use super::method::Method;
+use super::refusal::RequestFault;
+use super::request_line::{RequestLine, Target};
 use super::scan;
 use super::syntax::{list, Version};
-
-pub use super::request_line::Target;
 
 /// Limits on a head beyond its size in bytes, which the caller's buffer sets.
 #[derive(Clone, Copy, Debug)]
@@ -21,54 +21,6 @@ pub struct HeadLimits {
 /// Most options in all `Connection` fields together. Each may name a field to
 /// remove, so that forwarding costs fields × options comparisons.
 pub const MAX_CONNECTION_OPTIONS: usize = 32;
-
-/// A method, as far as the proxy cares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Method {
-    Get,
-    Head,
-    Post,
-    Put,
-    Delete,
-    Options,
-    Trace,
-    Patch,
-    Connect,
-    /// Any other token; nothing is assumed about it.
-    Other,
-}
-
-impl Method {
-    /// The method written as `name`; methods are case-sensitive.
-    pub fn of(name: &[u8]) -> Method {
-        match name {
-            b"GET" => Method::Get,
-            b"HEAD" => Method::Head,
-            b"POST" => Method::Post,
-            b"PUT" => Method::Put,
-            b"DELETE" => Method::Delete,
-            b"OPTIONS" => Method::Options,
-            b"TRACE" => Method::Trace,
-            b"PATCH" => Method::Patch,
-            b"CONNECT" => Method::Connect,
-            _ => Method::Other,
-        }
-    }
-
-    /// Idempotent by RFC 9110 section 9.2.2: may be sent again.
-    pub fn is_idempotent(self) -> bool {
-        matches!(
-            self,
-            Method::Get
-                | Method::Head
-                | Method::Put
-                | Method::Delete
-                | Method::Options
-                | Method::Trace
-        )
-    }
-}
 
 /// What the client expects before it sends its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,44 +100,6 @@ impl<'b, 'f> RequestHead<'b, 'f> {
     /// The options of all `Connection` fields.
     pub fn connection_options(&self) -> impl Iterator<Item = &'b [u8]> + 'f {
         field::connection_options(self.fields)
-    }
-}
-
-/// A head that is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestFault {
-    /// What the client is told.
-    pub answer: Answer,
-    /// What exactly was wrong, for log and refusals.
-    pub reason: &'static str,
-}
-
-impl RequestFault {
-    /// 400 with a reason code.
-    pub fn bad(reason: &'static str) -> Self {
-        Self {
-            answer: Answer::BadRequest,
-            reason,
-        }
-    }
-}
-
-impl From<super::path::PathFault> for RequestFault {
-    fn from(fault: super::path::PathFault) -> Self {
-        Self::bad(fault.reason())
-    }
-}
-
-impl From<super::chunk::ChunkFault> for RequestFault {
-    fn from(fault: super::chunk::ChunkFault) -> Self {
-        let answer = match fault {
-            super::chunk::ChunkFault::Bad(_) => Answer::BadRequest,
-            super::chunk::ChunkFault::TrailersTooLarge => Answer::HeadTooLarge,
-        };
-        Self {
-            answer,
-            reason: fault.reason(),
-        }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::answer::Answer;
 use super::host::Authority;
-use super::request::{Method, RequestFault};
+use super::method::Method;
+use super::refusal::RequestFault;
 use super::syntax::{visible_run, Version};
 
 /// The form of the request target (RFC 9112 section 3.2).

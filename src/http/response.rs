@@ -3,7 +3,8 @@
 
 use super::field::{self, FieldSlot, Name};
 use super::framing::{FramingFault, FramingFields, ResponseBody};
-use super::request::{Method, RequestFacts, UpgradeAsked};
+use super::method::Method;
+use super::request::{self, RequestFacts, UpgradeAsked};
 use super::syntax::{decimal, list, trim_ows, Version};
 
 /// Most bytes of a response head (I27).
@@ -195,7 +196,7 @@ impl Survey {
         if status == 101 && !asked.upgrade {
             return Err(invalid("unasked_upgrade"));
         }
-        if self.options > super::request::MAX_CONNECTION_OPTIONS {
+        if self.options > request::MAX_CONNECTION_OPTIONS {
             return Err(invalid("too_many_connection_options"));
         }
         let body = self

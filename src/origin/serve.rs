@@ -11,7 +11,8 @@ use super::response::{self, Asked};
 use super::session::{Phase, Request, Session};
 use super::{websocket, Core, Kit};
 use crate::http::answer::{Answer, Rendering, CONTINUE};
-use crate::http::request::{self, Method};
+use crate::http::method::Method;
+use crate::http::request;
 use crate::http::{
     field_slots, Expect, HeadLimits, RequestBody, RequestFacts, RequestHead, Scan, Target, Version,
 };

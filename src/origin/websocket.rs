@@ -8,7 +8,8 @@
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use sha1::{Digest, Sha1};
 
-use crate::http::request::{Method, UpgradeAsked};
+use crate::http::method::Method;
+use crate::http::request::UpgradeAsked;
 use crate::http::syntax::list;
 use crate::http::RequestHead;
 

@@ -2,10 +2,11 @@
 //! comes in as an argument.
 //!
 //! `control/config` makes the values of [`settings`] out of files, [`router`] compiles the routes
-//! into a table, reactors read both through one [`settings::Snapshot`] that is swapped whole.
+//! into a table, reactors read both through one [`snapshot::Snapshot`] that is swapped whole.
 
 pub mod balance;
 pub mod cidr;
 mod map;
 pub mod router;
 pub mod settings;
+pub mod snapshot;

@@ -529,19 +529,6 @@ pub struct Route {
     pub limit_sources: LimitSources,
 }
 
-/// All that holds at one moment. Shared as [`SharedSnapshot`] and swapped whole; a transaction
-/// keeps the one it began with.
-#[derive(Debug)]
-pub struct Snapshot {
-    /// Settings of the process.
-    pub settings: Arc<Settings>,
-    /// All routes, in order of matching, and how the one of a request is found.
-    pub table: super::router::Table,
-}
-
-/// How reactors get at the present [`Snapshot`].
-pub type SharedSnapshot = Arc<ArcSwap<Snapshot>>;
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -135,12 +135,18 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
         Input::UpstreamGone { .. } => match download {
             D::Waiting | D::Interim | D::Moving => talking,
             D::Tunnel => matches!(upload, U::Tunnel | U::Done),
-            D::Done | D::Answering => false,
+            D::Done => upload == U::Tunnel,
+            D::Answering => false,
         },
         Input::InterimHead { .. } | Input::FinalHead(_) | Input::BadHead => {
             download == D::Waiting && talking
         }
-        Input::InterimSent => download == D::Interim && talking,
+        // A deadline may have passed meanwhile.
+        Input::InterimSent => match download {
+            D::Interim => talking,
+            D::Answering => true,
+            D::Waiting | D::Moving | D::Done | D::Tunnel => false,
+        },
         Input::Sent { .. } => match download {
             D::Moving | D::Interim => talking,
             D::Answering => true,

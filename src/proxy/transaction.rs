@@ -45,6 +45,8 @@ pub struct Transaction {
     reused: bool,
     /// A stale connection was replaced once; the fresh one gets no second such chance.
     resent: bool,
+    /// The whole body came with the head, so that it is kept.
+    came_whole: bool,
     /// Every byte of the request has come from the client.
     source_done: bool,
     /// A 100 has been sent, or none is wanted.
@@ -80,6 +82,7 @@ impl Transaction {
             retries_left: limits.retries,
             reused: false,
             resent: false,
+            came_whole: facts.outstanding == 0,
             source_done: facts.outstanding == 0,
             continued: !facts.expects_continue || facts.outstanding == 0,
             client_eof: false,
@@ -375,14 +378,11 @@ impl Transaction {
                         return self.connect_again(now, false, true, out);
                     }
                 }
-                let verdict = if response_begun {
-                    Verdict::InvalidResponse
-                } else {
-                    Verdict::UpstreamClosed
-                };
-                self.answer_without_close(now, verdict, out);
+                self.answer_without_close(now, Verdict::UpstreamClosed, out);
             }
             Download::Moving | Download::Tunnel => self.sever(out),
+            // The other half of a tunnel, when the upstream takes no more.
+            Download::Done if self.upload == Upload::Tunnel => self.sever(out),
             Download::Answering | Download::Done => {}
         }
     }
@@ -404,7 +404,9 @@ impl Transaction {
     fn is_replayable(&self) -> bool {
         self.facts.idempotent
             && match self.upload {
-                Upload::Held | Upload::Head | Upload::Done => self.facts.outstanding == 0,
+                // Whatever of the body came later has not been read yet, or is gone.
+                Upload::Held | Upload::Head => true,
+                Upload::Done => self.came_whole,
                 Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
             }
     }
@@ -413,7 +415,7 @@ impl Transaction {
         (self.reused && !self.resent) || self.retries_left > 0
     }
 
-    fn interim_head(&mut self, _now: Time, is_continue: bool, out: &mut Orders) {
+    fn interim_head(&mut self, now: Time, is_continue: bool, out: &mut Orders) {
         let wanted = if is_continue {
             !std::mem::replace(&mut self.continued, true)
         } else {
@@ -422,8 +424,13 @@ impl Transaction {
         if is_continue {
             self.continue_at = None;
         }
+        // The body is invited: from now on the client has to send it (I19).
+        if wanted && is_continue && self.upload == Upload::Moving {
+            self.read_window.run(now);
+        }
         if wanted && self.facts.takes_interim {
             self.download = Download::Interim;
+            self.write_window.run(now);
             out.push(Order::SendInterim);
         } else {
             out.push(Order::SkipInterim);
@@ -433,11 +440,14 @@ impl Transaction {
     fn interim_sent(&mut self) {
         if self.download == Download::Interim {
             self.download = Download::Waiting;
+            self.write_window.stop();
         }
     }
 
     fn final_head(&mut self, now: Time, response: ResponseFacts, out: &mut Orders) {
-        if response.switches && (!self.facts.upgrade || self.upload != Upload::Done) {
+        // That the head was sent may be told after what it brought.
+        let is_sent = self.source_done && matches!(self.upload, Upload::Head | Upload::Done);
+        if response.switches && !(self.facts.upgrade && is_sent) {
             return self.answer(now, Verdict::InvalidResponse, out);
         }
         self.response = Some(response);
@@ -582,7 +592,6 @@ impl Transaction {
         } else if due(self.upstream_idle_at) {
             self.answer(now, Verdict::UpstreamIdle, out);
         } else if due(self.continue_at) {
-            self.continue_at = None;
             self.send_continue(now, out);
         }
     }
@@ -601,6 +610,12 @@ impl Transaction {
     }
 
     fn send_continue(&mut self, now: Time, out: &mut Orders) {
+        if self.download == Download::Interim {
+            // Another interim response is on its way to the client.
+            self.continue_at = Some(now + CONTINUE_AFTER);
+            return;
+        }
+        self.continue_at = None;
         if self.continued || self.download != Download::Waiting {
             return;
         }

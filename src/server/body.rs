@@ -101,6 +101,11 @@ impl Source {
         buf.truncate(skip + portion.bytes);
         Ok(portion)
     }
+
+    /// Nothing more is to come.
+    pub fn end(&mut self) {
+        *self = Source::Length(0);
+    }
 }
 
 impl Chunked {

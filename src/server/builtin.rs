@@ -7,12 +7,15 @@ use std::sync::atomic::Ordering;
 
 use toron_reactor::Engine;
 
-use super::exchange::Exchange;
+use super::lookup::lookup;
 use super::session::Session;
+use super::state::Exchange;
 use super::Kit;
 use crate::http::answer::{Answer, FixedAnswer, Rendering};
 use crate::http::{Method, RequestHead};
-use crate::policy::settings::{FixedResponse, Snapshot};
+use crate::policy::router::Lookup;
+use crate::policy::settings::FixedResponse;
+use crate::policy::snapshot::Snapshot;
 
 /// What a built-in endpoint answers.
 pub(crate) enum Builtin {
@@ -34,11 +37,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         if path == b"/health" {
             let asks = matches!(request.facts.method, Method::Get | Method::Head);
             // A monitor must not stay green while the application behind is dead.
-            let taken = snapshot
-                .table
-                .routes()
-                .iter()
-                .any(|route| route.prefix == "/health");
+            let taken = matches!(
+                lookup(snapshot, request, path),
+                Lookup::Route(route) if route.prefix == "/health"
+            );
             let answer = if self.core.is_draining() {
                 Answer::Draining
             } else {
@@ -96,6 +98,32 @@ impl<E: Engine> Kit<'_, '_, E> {
         text
     }
 
+    /// One line for a request that toron answers without an upstream: the answer is in the scratch
+    /// buffer.
+    pub(crate) fn log_answer(&mut self, session: &Session) {
+        if self.core.shared.access_log.is_none() {
+            return;
+        }
+        let core = &mut *self.core;
+        let status = core
+            .scratch
+            .get(9..12)
+            .and_then(|s| std::str::from_utf8(s).ok());
+        let described = match core.described.as_slice() {
+            [] => b"- - -",
+            described => described,
+        };
+        let lines = &mut core.log_lines;
+        let _ = write!(lines, "{} {} ", wall_clock(), session.peer.ip());
+        lines.extend_from_slice(described);
+        let _ = writeln!(
+            lines,
+            " route=\"-\" status={} in=0 out={} us=0",
+            status.unwrap_or("-"),
+            core.scratch.len()
+        );
+    }
+
     /// One line for a request that has ended.
     pub(crate) fn log_request(&mut self, session: &Session, exchange: &Exchange) {
         if self.core.shared.access_log.is_none() {
@@ -119,16 +147,23 @@ fn wall_clock() -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_millis(std::time::SystemTime::now())
 }
 
-/// Most bytes of a path in the access log.
-const LOGGED_PATH: usize = 256;
+/// Most bytes of a method, host and path in the access log.
+const LOGGED: (usize, usize, usize) = (16, 128, 256);
 
 /// Method, host and path for the access log.
 pub(crate) fn describe(request: &RequestHead<'_, '_>, path: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(request.method);
+    let cut = |bytes: &[u8], most: usize, out: &mut Vec<u8>| {
+        out.extend_from_slice(bytes.get(..most).unwrap_or(bytes));
+    };
+    cut(request.method, LOGGED.0, out);
     out.push(b' ');
-    out.extend_from_slice(request.host.map_or(&b"-"[..], |host| host.as_bytes()));
+    cut(
+        request.host.map_or(&b"-"[..], |host| host.as_bytes()),
+        LOGGED.1,
+        out,
+    );
     out.push(b' ');
-    out.extend_from_slice(path.get(..LOGGED_PATH).unwrap_or(path));
+    cut(path, LOGGED.2, out);
 }
 
 /// Who may use `/internal/` (interface.md, Built in).
@@ -137,7 +172,14 @@ fn admit(snapshot: &Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr) -> Re
     let Some(key) = &admin.key else {
         return Err(Answer::NotFound);
     };
-    let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip"];
+    let forwarded = [
+        "forwarded",
+        "via",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-real-ip",
+    ];
     let relayed = forwarded.iter().any(|name| request.field(name).is_some());
     if relayed || !admin.subnets.iter().any(|subnet| subnet.contains(peer)) {
         return Err(Answer::AdminSubnet);

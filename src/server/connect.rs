@@ -7,6 +7,7 @@ use toron_reactor::{Close, Engine, Op, Outcome, Token};
 
 use super::lane::Lane;
 use super::session::Session;
+use super::state::Exchange;
 use super::Kit;
 use crate::policy::settings::{RouteKind, Upstream};
 use crate::proxy::transaction::{ConnectFailure, Input};
@@ -35,9 +36,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         let endpoint = &target.endpoint;
-        let idempotent = exchange.facts.method.is_idempotent();
         if !fresh {
-            if let Some(token) = self.take_idle(endpoint.id, session.token, idempotent) {
+            if let Some(token) = self.take_idle(endpoint.id, session.token) {
                 exchange.upstream = Some(token);
                 self.step(session, Input::Connected { reused: true });
                 return;
@@ -55,13 +55,16 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.dial(session, endpoint.id, address);
     }
 
-    /// An idle connection that is still good. For a request that could not be repeated the socket
-    /// itself is asked; for others a stale connection costs no more than the retry.
-    fn take_idle(&mut self, endpoint: u32, owner: Token, idempotent: bool) -> Option<Token> {
+    /// An idle connection that is still good (I28). The receive that waits on it may have ended in
+    /// this very turn; else the socket itself is asked.
+    fn take_idle(&mut self, endpoint: u32, owner: Token) -> Option<Token> {
         let now = self.now();
         while let Some(token) = self.core.upstreams.take_idle(endpoint, owner, now) {
             let connection = self.core.upstreams.get(token)?;
-            if idempotent || self.cx.engine.is_idle(connection.fd) {
+            let waits = connection
+                .recv
+                .is_some_and(|op| self.cx.engine.is_pending(op));
+            if waits && self.cx.engine.is_idle(connection.fd) {
                 return Some(token);
             }
             if let Some(connection) = self.core.upstreams.remove(token) {
@@ -75,7 +78,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         let fd = match self.cx.engine.socket(&address) {
             Ok(fd) => fd,
             Err(error) => {
-                log::warn!("no socket for upstream {address}: {error}");
+                if let Some(more) = self.core.gate.pass(self.cx.now) {
+                    log::warn!("no socket for upstream {address}: {error} ({more} more lines)");
+                }
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;
             }
@@ -109,10 +114,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.step(session, Input::Connected { reused: false });
             }
             &Outcome::Failed { errno, .. } => {
-                log::info!(
-                    "upstream connection failed: {}",
-                    std::io::Error::from_raw_os_error(errno)
-                );
+                if let Some(more) = self.core.gate.pass(self.cx.now) {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    log::info!("upstream connection failed: {error} ({more} more lines)");
+                }
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
                     ConnectFailure::NoResources
@@ -172,7 +177,7 @@ fn keep_for(configured: Duration, announced: Option<u64>) -> Duration {
 }
 
 /// Another target if there is one, else another address of the same.
-fn next_target(exchange: &mut super::exchange::Exchange, upstream: &Upstream) {
+fn next_target(exchange: &mut Exchange, upstream: &Upstream) {
     if upstream.targets.len() > 1 {
         exchange.target = (exchange.target + 1) % upstream.targets.len();
         exchange.dials = 0;

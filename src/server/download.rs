@@ -2,12 +2,13 @@
 
 use std::io::ErrorKind;
 
-use toron_reactor::{Buf, Engine, Op, Outcome, Pipe};
+use toron_reactor::{Buf, Engine, Op, Outcome};
 
 use super::body::{self, Chunked, Framing, Portion, Source};
 use super::lane::Lane;
-use super::session::{Session, Tag};
-use super::upload::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::session::{Phase, Session, Tag};
+use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::state::{Download, Exchange};
 use super::Kit;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
@@ -19,46 +20,6 @@ use crate::proxy::transaction::{self, Input, Order, ResponseFacts, Side};
 
 /// Most fields of a response head.
 const MOST_FIELDS: usize = 256;
-
-/// The direction to the client.
-#[derive(Debug, Default)]
-pub struct Download {
-    source: Source,
-    framing: Framing,
-    /// Framed and ready to be sent.
-    staged: Option<Buf>,
-    pipe: Option<Pipe>,
-    copies: bool,
-    /// The whole body has come.
-    complete: bool,
-    /// Bytes came behind the response.
-    surplus: bool,
-    /// The end of the body is still to be framed, for which there was no buffer.
-    owes_last_chunk: bool,
-    keep_alive_timeout: Option<u64>,
-}
-
-impl Download {
-    /// How the body is framed for the client.
-    #[must_use]
-    pub fn framing(&self) -> Framing {
-        self.framing
-    }
-
-    /// What the upstream announced in `Keep-Alive`, in seconds.
-    #[must_use]
-    pub fn keep_alive_timeout(&self) -> Option<u64> {
-        self.keep_alive_timeout
-    }
-
-    /// Gives everything back that is held.
-    pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
-        self.staged = None;
-        if let Some(pipe) = self.pipe.take() {
-            engine.return_pipe(pipe);
-        }
-    }
-}
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Something came from the upstream.
@@ -90,10 +51,11 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.download_next(session);
             }
             outcome => {
-                let begun = match &outcome {
-                    Outcome::Eof { buf } | Outcome::Failed { buf, .. } => buf.is_some(),
-                    _ => false,
-                };
+                let begun = exchange.interim_seen
+                    || match &outcome {
+                        Outcome::Eof { buf } | Outcome::Failed { buf, .. } => buf.is_some(),
+                        _ => false,
+                    };
                 self.step(
                     session,
                     Input::UpstreamGone {
@@ -113,9 +75,11 @@ impl<E: Engine> Kit<'_, '_, E> {
             if exchange.transaction.download() != transaction::Download::Waiting {
                 return;
             }
-            let Some(buf) = exchange.response.take() else {
+            let Some(mut buf) = exchange.response.take() else {
                 return self.upstream_receive(session);
             };
+            // Interim heads may have been taken off the front.
+            buf.compact();
             match exchange.scanner.scan(&buf) {
                 Scan::Complete { skip: 0, len } => {
                     if !self.response_head(session, buf, len) {
@@ -169,7 +133,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         let (facts, promised) = match written {
             Ok(written) => written,
             Err(invalid) => {
-                log::info!("invalid upstream response: {}", invalid.reason);
+                if let Some(more) = self.core.gate.pass(self.cx.now) {
+                    let reason = invalid.reason;
+                    log::info!("invalid upstream response: {reason} ({more} more lines)");
+                }
                 drop(buf);
                 self.step(session, Input::BadHead);
                 return false;
@@ -212,6 +179,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         buf.consume(len);
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.scanner = HeadScanner::response();
+            exchange.interim_seen = true;
             exchange.response = (!buf.is_empty()).then_some(buf);
         }
         let orders = self.ask(session, Input::InterimHead { is_continue });
@@ -259,15 +227,32 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         let download = &mut exchange.download;
         body::push_opening(download.framing, portion, &mut self.core.scratch);
-        let fits = buf.replace_front(len, &self.core.scratch)
-            && close_portion(download, portion, &mut buf);
-        if !fits {
-            // Fields that were rewritten outgrew the room in front of them.
-            log::warn!("a response head grew by more than 4 KiB by rewriting");
+        if !close_portion(download, portion, &mut buf) {
             self.step(session, Input::BadResponseBody);
             return;
         }
+        if !buf.replace_front(len, &self.core.scratch) {
+            // Fields that were rewritten outgrew the room in front of them.
+            buf.consume(len);
+            return self.send_head_apart(session, buf);
+        }
         self.download_send(session, buf);
+    }
+
+    /// Sends the head in the scratch buffer in a buffer of its own, and then `body`.
+    fn send_head_apart(&mut self, session: &mut Session, body: Buf) {
+        let head = self.take_buffer(session).and_then(|mut head| {
+            (head.extend(&self.core.scratch) == self.core.scratch.len()).then_some(head)
+        });
+        let Some(head) = head else {
+            log::debug!("no room for a response head that grew by rewriting");
+            self.step(session, Input::BadResponseBody);
+            return;
+        };
+        self.download_send(session, head);
+        if !body.is_empty() && session.phase == Phase::Exchange {
+            self.send(session, body, Tag::Response);
+        }
     }
 
     /// Body bytes have come by copy.
@@ -285,7 +270,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         let fits =
             buf.replace_front(0, scratch) && close_portion(&exchange.download, portion, &mut buf);
         debug_assert!(fits, "a receive leaves room for its framing");
-        if buf.is_empty() {
+        if !fits {
+            self.step(session, Input::BadResponseBody);
+        } else if buf.is_empty() {
             self.download_next(session);
         } else {
             self.download_send(session, buf);
@@ -293,6 +280,8 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn download_send(&mut self, session: &mut Session, buf: Buf) {
+        // A 100 that still waits for a buffer comes too late.
+        session.unsent = None;
         self.send(session, buf, Tag::Response);
         self.step(session, Input::DownloadWaits(Side::Client));
     }
@@ -368,11 +357,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         if pipe.held() > 0 {
             let held = pipe.held();
-            match self
-                .cx
-                .engine
-                .splice_out(pipe, session.fd, held, outstanding > 0)
-            {
+            match self.cx.engine.splice_out(pipe, session.fd, held, false) {
                 Ok(n) => {
                     exchange.bytes_out += n as u64;
                     let pending = (held - n.min(held)) as u64 + outstanding;
@@ -511,7 +496,7 @@ fn close_portion(download: &Download, portion: Portion, buf: &mut Buf) -> bool {
 }
 
 fn write_head(
-    exchange: &super::exchange::Exchange,
+    exchange: &Exchange,
     head: &ResponseHead<'_, '_>,
     keep_alive: bool,
     out: &mut Vec<u8>,

@@ -8,7 +8,7 @@ use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::Kit;
 use crate::http::HeadScanner;
-use crate::proxy::transaction::{ClientEnd, Input};
+use crate::proxy::transaction::{self, ClientEnd, Input};
 
 /// Lingering ends after so much silence (I9).
 const LINGER_SILENCE: Duration = Duration::from_secs(1);
@@ -105,14 +105,23 @@ impl<E: Engine> Kit<'_, '_, E> {
         );
     }
 
-    /// Sends a short text, as soon as there is a buffer for it.
+    /// Sends a short text, as soon as there is a buffer for it, behind one that waits for a buffer
+    /// already. An answer takes the place of interim responses that wait.
     pub(crate) fn send_text(&mut self, session: &mut Session, text: &[u8], tag: Tag) {
+        let mut waiting = session.unsent.take().map_or(Vec::new(), |(text, _)| text);
+        if tag == Tag::Answer {
+            waiting.clear();
+        }
         match self.take_buffer(session) {
             Some(mut buf) => {
+                buf.extend(&waiting);
                 buf.extend(text);
                 self.send(session, buf, tag);
             }
-            None => session.unsent = Some((text.to_vec(), tag)),
+            None => {
+                waiting.extend_from_slice(text);
+                session.unsent = Some((waiting, tag));
+            }
         }
     }
 
@@ -174,7 +183,16 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     pub(crate) fn client_hung_up(&mut self, session: &mut Session, outcome: &Outcome) {
-        if !matches!(outcome, Outcome::Cancelled { .. }) {
+        // Where toron has sent its FIN, the client's makes the connection closed in both directions
+        // though bytes may be unread: whoever reads them sees the end.
+        let half_closed = match session.phase {
+            Phase::Lingering { .. } => true,
+            _ => session.exchange.as_ref().is_some_and(|exchange| {
+                exchange.transaction.upload() == transaction::Upload::Tunnel
+                    && exchange.transaction.download() == transaction::Download::Done
+            }),
+        };
+        if !half_closed && !matches!(outcome, Outcome::Cancelled { .. }) {
             self.client_lost(session);
         }
     }
@@ -214,7 +232,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             };
             // At most one receive was spilled, and a buffer holds more than that.
             buf.extend(&session.spill);
-            session.spill.clear();
+            session.spill = Vec::new();
             session.input = Some(buf);
         }
         if session.input.is_some() {
@@ -335,7 +353,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             .drain
             .is_some_and(|drain| drain.until <= self.now())
         {
-            return self.close(session, Close::Orderly);
+            return self.cut(session);
         }
         match session.phase {
             Phase::Head => self.head_too_slow(session),

@@ -1,83 +1,17 @@
 //! A request under way: carries out what the transaction orders.
 
-use std::rc::Rc;
-use std::sync::Arc;
-
-use toron_reactor::{Buf, Close, Engine, Op, Outcome, Time, Token};
+use toron_reactor::{Close, Engine, Op, Outcome};
 
 use super::body::Framing;
 use super::builtin::fixed_answer;
-use super::download::{release_request, Download};
+use super::download::release_request;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
-use super::upload::Upload;
-use super::{Kit, Pinned};
+use super::state::{Download, Upload};
+use super::Kit;
 use crate::http::answer::{Answer, Rendering};
-use crate::http::{HeadScanner, Method, RequestFacts};
-use crate::policy::settings::Route;
-use crate::proxy::transaction::{
-    self, ClientEnd, Ending, Input, Order, Orders, Transaction, Verdict,
-};
-
-/// What a request under way holds. Used again for the next one.
-#[derive(Debug)]
-pub struct Exchange {
-    /// The state machine.
-    pub transaction: Transaction,
-    /// The configuration that the request began with.
-    pub snapshot: Rc<Pinned>,
-    /// Its route in the snapshot.
-    pub route: usize,
-    /// What the request asked for.
-    pub facts: RequestFacts,
-    /// When the head had come.
-    pub started: Time,
-    /// Length of the head in [`Session::input`], or in `kept`.
-    pub head_len: usize,
-    /// The request as it came, once it has been sent but may have to be sent again: requests that
-    /// wait for a response hold no buffer.
-    pub kept: Vec<u8>,
-    /// The id sent to the upstream.
-    pub request_id: [u8; 32],
-    /// Index of the target tried last.
-    pub target: usize,
-    /// How often an address of the target was dialled.
-    pub dials: usize,
-    /// The upstream connection.
-    pub upstream: Option<Token>,
-    /// The request head for the upstream, and the body bytes that came with it, until sent.
-    pub request: Option<Buf>,
-    /// A send to the upstream is in flight.
-    pub upstream_busy: bool,
-    /// Some byte was written to the present upstream connection.
-    pub upstream_touched: bool,
-    /// A response head that is not whole yet.
-    pub response: Option<Buf>,
-    /// Finds its end.
-    pub scanner: HeadScanner,
-    /// The direction to the upstream.
-    pub upload: Upload,
-    /// The direction to the client.
-    pub download: Download,
-    /// Status sent to the client; 0 before.
-    pub status: u16,
-    /// Body bytes received from the client.
-    pub bytes_in: u64,
-    /// Bytes sent to the client.
-    pub bytes_out: u64,
-    /// Host that the client asked for, where redirects are rewritten.
-    pub host: Vec<u8>,
-    /// Method, host and path for the access log, if there is one.
-    pub log: Vec<u8>,
-}
-
-impl Exchange {
-    /// The route that took the request.
-    #[must_use]
-    pub fn route(&self) -> Option<&Arc<Route>> {
-        self.snapshot.table.routes().get(self.route)
-    }
-}
+use crate::http::{HeadScanner, Method};
+use crate::proxy::transaction::{self, ClientEnd, Ending, Input, Order, Orders, Verdict};
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Tells the transaction and carries out what it orders. `false` when the exchange is over:
@@ -138,6 +72,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         );
         if upload == transaction::Upload::Head && exchange.request.is_none() {
             return self.send_request(session);
+        }
+        if upload == transaction::Upload::Tunnel && !exchange.upstream_busy {
+            return self.tunnel_sent_to_upstream(session);
         }
         if upload == transaction::Upload::Moving {
             self.upload_next(session);
@@ -379,6 +316,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
+        exchange.interim_seen = false;
         exchange.response = None;
         exchange.upload.give_back(self.cx.engine);
         exchange.download.give_back(self.cx.engine);
@@ -436,17 +374,27 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn finish(&mut self, session: &mut Session, ending: Ending) {
+        if ending.client == ClientEnd::Sever {
+            return self.cut(session);
+        }
+        self.end_exchange(session, ending.keep_upstream);
+        session.served = session.served.saturating_add(1);
+        self.end_client(session, ending.client);
+    }
+
+    /// Closes the client connection in the middle of whatever is under way, so that the client can
+    /// tell: where the FIN is the end of the response, a cut must look different (I31).
+    pub(crate) fn cut(&mut self, session: &mut Session) {
         let until_close = session
             .exchange
             .as_ref()
             .is_some_and(|exchange| exchange.download.framing() == Framing::UntilClose);
-        self.end_exchange(session, ending.keep_upstream);
-        session.served = session.served.saturating_add(1);
-        match ending.client {
-            // The end of such a response is the FIN; a cut must look different (I31).
-            ClientEnd::Sever if until_close => self.close(session, Close::Reset),
-            end => self.end_client(session, end),
-        }
+        let how = if until_close {
+            Close::Reset
+        } else {
+            Close::Orderly
+        };
+        self.close(session, how);
     }
 
     /// Takes the exchange off the session: logs it, gives back what it holds.

@@ -8,14 +8,14 @@ use toron_reactor::{Buf, Close, Engine, Op, Outcome};
 
 use super::body::{Chunked, Source};
 use super::builtin::{describe, fixed_answer, ip_text, write_json, Builtin};
-use super::download::Download;
-use super::exchange::Exchange;
 use super::lane::Lane;
+use super::lookup::lookup;
 use super::session::{Phase, Session, Tag};
-use super::upload::Upload;
+use super::state::{Download, Exchange, Upload};
 use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::forward::sane_request_id;
+use crate::http::method::Method;
 use crate::http::path::{normalise, strip_prefix};
 use crate::http::request::{self, UpgradeAsked};
 use crate::http::{
@@ -23,11 +23,15 @@ use crate::http::{
     RequestFacts, RequestHead, Scan, Target, UpstreamFraming, Version,
 };
 use crate::policy::router::Lookup;
-use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Snapshot, Upstream};
+use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Upstream};
 use crate::proxy::transaction::{ClientEnd, Facts, Limits, Transaction};
 
 /// Most fields of a head that a configuration may allow.
 pub const MOST_FIELDS: usize = 256;
+
+/// The beginning of a head up to this length is kept as its own few bytes until more of it comes, so
+/// that slow heads hold no buffers. It must fit into the headroom of the next receive's buffer.
+const PARTIAL_MOST: usize = toron_reactor::buffer::HEADROOM;
 
 /// Why a request goes no further, and what becomes of its connection.
 #[derive(Clone, Copy, Debug)]
@@ -75,14 +79,14 @@ impl Arrival<'_, '_, '_> {
             whole: self.whole,
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
-            head_only: self.request.facts.method == request::Method::Head,
+            head_only: self.request.facts.method == Method::Head,
         })
     }
 
     fn rendering<'r>(&self, draining: bool, allow: &'r str) -> Rendering<'r> {
         Rendering {
             client: self.request.facts.version,
-            head_only: self.request.facts.method == request::Method::Head,
+            head_only: self.request.facts.method == Method::Head,
             keep_alive: self.request.facts.keep_alive && self.whole.is_some() && !draining,
             allow,
         }
@@ -113,7 +117,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     session.phase = Phase::Head;
                     session.since = self.now();
                 }
-                session.input = Some(buf);
+                session.input = Some(with_partial(session, buf));
                 self.advance_head(session);
             }
             // It was cancelled for a request that has ended.
@@ -140,6 +144,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                     // Empty lines only (I5): still idle.
                     session.phase = Phase::Idle;
                 }
+                if input.len() <= PARTIAL_MOST {
+                    session.partial.extend_from_slice(&input);
+                    return self.receive(session);
+                }
                 input.compact();
                 let op = Op::RecvInto {
                     fd: session.fd,
@@ -165,6 +173,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The header deadline has passed (I3).
     pub(crate) fn head_too_slow(&mut self, session: &mut Session) {
+        self.core.described.clear();
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
@@ -180,6 +189,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         let mut room = std::mem::take(&mut self.core.path_room);
         room.resize(input.len().max(room.len()), 0);
+        self.core.described.clear();
         let verdict = match request::parse(head, &limits, &mut slots) {
             Ok(request) => self.arrive(session, &snapshot, request, &input, head_len, &mut room),
             Err(fault) => {
@@ -222,7 +232,12 @@ impl<E: Engine> Kit<'_, '_, E> {
             return arrival.refuse(Answer::Options);
         }
         match normalise(request.path, room) {
-            Ok(path) => arrival.path = path,
+            Ok(path) => {
+                arrival.path = path;
+                if self.core.shared.access_log.is_some() {
+                    describe(&arrival.request, path, &mut self.core.described);
+                }
+            }
             Err(fault) => {
                 log::debug!("{}: refused: {}", session.peer, fault.reason());
                 return arrival.refuse(Answer::BadRequest);
@@ -355,9 +370,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.host.extend_from_slice(host.as_bytes());
         }
         session.request_len = head_len + taken;
-        if self.core.shared.access_log.is_some() {
-            describe(&request, path, &mut exchange.log);
-        }
+        exchange.log.extend_from_slice(&self.core.described);
         Ok(Some(exchange))
     }
 
@@ -384,6 +397,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 request: None,
                 upstream_busy: false,
                 upstream_touched: false,
+                interim_seen: false,
                 response: None,
                 scanner: HeadScanner::response(),
                 upload: Upload::default(),
@@ -403,6 +417,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.dials = 0;
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
+        exchange.interim_seen = false;
         exchange.status = 0;
         exchange.bytes_in = 0;
         exchange.bytes_out = 0;
@@ -519,10 +534,20 @@ impl<E: Engine> Kit<'_, '_, E> {
             session.input = None;
             session.request_len = 0;
         }
+        self.log_answer(session);
         let text = std::mem::take(&mut self.core.scratch);
         self.send_text(session, &text, Tag::Answer);
         self.core.scratch = text;
     }
+}
+
+/// Puts what is kept of the head in front of what has come.
+fn with_partial(session: &mut Session, mut buf: Buf) -> Buf {
+    let partial = std::mem::take(&mut session.partial);
+    // An empty buffer's headroom takes it, as its length is limited to that.
+    let fits = buf.replace_front(0, &partial);
+    debug_assert!(fits, "the beginning of a head outgrew the headroom");
+    buf
 }
 
 /// The length of the request in the buffer, if its body is whole there.
@@ -535,13 +560,6 @@ fn whole_length(facts: &RequestFacts, head_len: usize, have: usize) -> Option<us
         }
         RequestBody::Chunked => None,
     }
-}
-
-fn lookup<'s>(snapshot: &'s Snapshot, request: &RequestHead<'_, '_>, path: &[u8]) -> Lookup<'s> {
-    let host = request.host.map_or(&b""[..], |host| host.as_bytes());
-    snapshot
-        .table
-        .lookup(host, path, request.method, |name| request.field(name))
 }
 
 /// An unmatched request with a body follows the rule of I8.

@@ -10,6 +10,8 @@
 //!                                └ body.rs      chunks in place
 //! ```
 //!
+//! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
+//!
 //! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
 //! the reactor and of everything but the session at hand.
 
@@ -22,8 +24,11 @@ mod ending;
 mod exchange;
 mod head;
 mod lane;
+mod lookup;
 mod session;
 pub mod shared;
+mod splice;
+mod state;
 mod tunnel;
 mod upload;
 mod upstream;
@@ -40,11 +45,12 @@ use toron_reactor::{
 };
 
 use crate::policy::balance::RoundRobin;
-use crate::policy::settings::{RouteKind, Snapshot};
-use exchange::Exchange;
+use crate::policy::settings::RouteKind;
+use crate::policy::snapshot::Snapshot;
 use lane::Lane;
 use session::{Phase, Session};
 use shared::{Counts, Shared};
+use state::Exchange;
 use upstream::Connections;
 
 /// Messages to a server from other threads.
@@ -74,8 +80,11 @@ pub(crate) struct Core {
     scratch: Vec<u8>,
     /// Paths are normalised here.
     path_room: Vec<u8>,
+    /// Method, host and path of the request at hand, if there is an access log.
+    described: Vec<u8>,
     /// Access-log lines of this turn.
     log_lines: Vec<u8>,
+    gate: LogGate,
     /// Ended exchanges, to be used again: no allocation per request. Boxed, because they move
     /// between here and sessions and are large.
     #[allow(clippy::vec_box)]
@@ -85,6 +94,26 @@ pub(crate) struct Core {
     requests: u64,
     request_id: RequestIds,
     drain: Option<Drain>,
+}
+
+/// Lets one line a second through to the log: what goes wrong with every request is told once, not
+/// as often as there are requests.
+#[derive(Debug, Default)]
+pub(crate) struct LogGate {
+    next: Time,
+    suppressed: u64,
+}
+
+impl LogGate {
+    /// Whether to log now, and how many lines were left out since the last.
+    pub(crate) fn pass(&mut self, now: Time) -> Option<u64> {
+        if now < self.next {
+            self.suppressed += 1;
+            return None;
+        }
+        self.next = now + Duration::from_secs(1);
+        Some(std::mem::take(&mut self.suppressed))
+    }
 }
 
 /// A configuration that requests of this reactor hold on to. Counted once more per reactor, so that
@@ -169,7 +198,9 @@ impl Server {
             sweep: None,
             scratch: Vec::with_capacity(16 * 1024),
             path_room: Vec::new(),
+            described: Vec::new(),
             log_lines: Vec::new(),
+            gate: LogGate::default(),
             retired: Vec::new(),
             sessions: 0,
             exchanges: 0,
@@ -284,6 +315,8 @@ impl Core {
         let current = self.shared.snapshot.load();
         if !Arc::ptr_eq(&current, &self.snapshot.0) {
             self.snapshot = Rc::new(Pinned(Arc::clone(&current)));
+            // Ended exchanges hold on to the configuration that they had.
+            self.retired.clear();
             self.balancers = balancers(&self.snapshot, self.reactor);
         }
         Rc::clone(&self.snapshot)

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
-use super::exchange::Exchange;
+use super::state::Exchange;
 use crate::http::HeadScanner;
 use crate::proxy::transaction::ClientEnd;
 
@@ -107,6 +107,8 @@ pub struct Session {
     pub eof: bool,
     /// Received and not consumed: the current request's head, then what follows it.
     pub input: Option<Buf>,
+    /// The beginning of a head that is not whole yet.
+    pub partial: Vec<u8>,
     /// How many bytes of `input` belong to the current request.
     pub request_len: usize,
     /// Received while the current request was under way.
@@ -149,6 +151,7 @@ impl Session {
             served: 0,
             eof: false,
             input: None,
+            partial: Vec::new(),
             request_len: 0,
             ahead: None,
             spill: Vec::new(),

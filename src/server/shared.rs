@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
-use crate::policy::settings::SharedSnapshot;
+use crate::policy::snapshot::SharedSnapshot;
 
 /// Shared by all reactors and the control threads.
 #[derive(Debug)]

@@ -28,6 +28,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         self.send(session, buf, Tag::Tunnel);
         release_request(session);
+        if is_upstream_busy(session) {
+            // The request's own send has not been reported; the upload begins then.
+            return;
+        }
         match self.leftover(session) {
             Some(buf) => self.tunnel_from_client(session, buf),
             None => self.tunnel_sent_to_upstream(session),
@@ -48,12 +52,16 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let mut buf = self.take_buffer(session)?;
         buf.extend(&session.spill);
-        session.spill.clear();
+        session.spill = Vec::new();
         Some(buf)
     }
 
     /// Bytes for the upstream.
     pub(crate) fn tunnel_from_client(&mut self, session: &mut Session, buf: Buf) {
+        if is_upstream_busy(session) {
+            session.ahead = Some(buf);
+            return;
+        }
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
@@ -128,4 +136,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.cx.engine.shutdown(session.fd, Shutdown::Write);
         self.step(session, Input::TunnelHalfClosed(Side::Upstream));
     }
+}
+
+/// A send to the upstream has not been reported yet.
+fn is_upstream_busy(session: &Session) -> bool {
+    session
+        .exchange
+        .as_ref()
+        .is_some_and(|exchange| exchange.upstream_busy)
 }

@@ -5,67 +5,14 @@
 
 use std::io::ErrorKind;
 
-use toron_reactor::{Buf, Engine, Op, Outcome, Pipe};
+use toron_reactor::{Buf, Engine, Op, Outcome};
 
 use super::body::{self, Framing, Portion, Source};
 use super::lane::Lane;
-use super::session::Session;
+use super::session::{Phase, Session};
+use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
 use super::Kit;
 use crate::proxy::transaction::{self, Input, Side};
-
-/// Bodies with fewer bytes outstanding are copied: a pipe and two more system calls do not pay.
-pub(crate) const SPLICE_MIN: u64 = 64 * 1024;
-/// Most bytes that wait in a pipe (I35).
-pub(crate) const SPLICE_CHUNK: u64 = 64 * 1024;
-/// Rounds of splicing in one handler before others get their turn.
-pub(crate) const SPLICE_ROUNDS: usize = 16;
-
-/// The direction to the upstream.
-#[derive(Debug, Default)]
-pub struct Upload {
-    /// What is still to come from the client.
-    pub source: Source,
-    /// Framed and ready to be sent.
-    staged: Option<Buf>,
-    /// The pipe in use.
-    pipe: Option<Pipe>,
-    /// Pipes cannot be had, or are too small.
-    copies: bool,
-}
-
-impl Upload {
-    /// For a body.
-    #[must_use]
-    pub fn new(source: Source) -> Self {
-        Upload {
-            source,
-            ..Upload::default()
-        }
-    }
-
-    /// Gives everything back that is held.
-    pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
-        self.staged = None;
-        if let Some(pipe) = self.pipe.take() {
-            engine.return_pipe(pipe);
-        }
-    }
-
-    /// The request had its body: what comes from the client now is something else.
-    pub fn forget(&mut self) {
-        self.source = Source::None;
-    }
-
-    fn is_finished(&self) -> bool {
-        self.source.outstanding() == 0 && self.staged.is_none() && self.pipe.is_none()
-    }
-}
-
-impl Source {
-    fn end(&mut self) {
-        *self = Source::Length(0);
-    }
-}
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Does what the upload needs next.
@@ -151,6 +98,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.bytes_in += portion.bytes as u64;
         let framed = self.upload_frame(session, portion, &mut buf);
         debug_assert!(framed, "a receive leaves room for its framing");
+        if !framed {
+            self.step(session, Input::BadBody);
+            return;
+        }
         let bytes = portion.bytes as u64;
         if !self.step(
             session,
@@ -221,7 +172,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         if pipe.held() > 0 {
             let held = pipe.held();
-            match self.cx.engine.splice_out(pipe, fd, held, outstanding > 0) {
+            match self.cx.engine.splice_out(pipe, fd, held, false) {
                 Ok(_) => return self.step(session, Input::Passed),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.upload_await_upstream(session);
@@ -303,8 +254,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         match session.phase {
-            super::session::Phase::Lingering { .. } => self.discard(session),
-            super::session::Phase::Exchange => self.upload_next(session),
+            Phase::Lingering { .. } => self.discard(session),
+            Phase::Exchange => self.upload_next(session),
             _ => {}
         }
     }
@@ -332,20 +283,4 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.cx.engine.cancel(op);
         }
     }
-}
-
-/// The pipe in use, or one from the pool. Pipes below 64 KiB (past the kernel's quota) do not pay.
-pub(crate) fn hold_pipe<'p, E: Engine>(
-    engine: &mut E,
-    pipe: &'p mut Option<Pipe>,
-) -> Option<&'p mut Pipe> {
-    if pipe.is_none() {
-        let fresh = engine.pipe().ok()?;
-        if (fresh.capacity() as u64) < SPLICE_CHUNK {
-            engine.return_pipe(fresh);
-            return None;
-        }
-        *pipe = Some(fresh);
-    }
-    pipe.as_mut()
 }

@@ -129,8 +129,21 @@ pub fn without_tests(tokens: &[String]) -> Vec<String> {
 pub struct Named {
     pub path: Vec<String>,
     pub import: bool,
+    /// What an import makes known here: the last word, or the one behind `as`.
+    pub name: String,
     /// Inline modules around it.
     pub depth: usize,
+}
+
+impl Named {
+    /// The same path, longer.
+    pub fn followed_by(&self, rest: &[String]) -> Named {
+        Named {
+            path: self.path.iter().chain(rest).cloned().collect(),
+            name: self.name.clone(),
+            ..*self
+        }
+    }
 }
 
 pub fn named_paths(tokens: &[String]) -> Vec<Named> {
@@ -145,9 +158,10 @@ pub fn named_paths(tokens: &[String]) -> Vec<Named> {
                 let mut paths = Vec::new();
                 use_tree(&tokens[i + 1..end], &mut Vec::new(), &mut paths);
                 let depth = modules.len();
-                found.extend(paths.into_iter().map(|path| Named {
+                found.extend(paths.into_iter().map(|(path, name)| Named {
                     path,
                     import: true,
+                    name,
                     depth,
                 }));
                 i = end;
@@ -176,6 +190,7 @@ pub fn named_paths(tokens: &[String]) -> Vec<Named> {
             found.push(Named {
                 path,
                 import: false,
+                name: String::new(),
                 depth: modules.len(),
             });
             i = at;
@@ -197,9 +212,10 @@ fn item_end_of_use(tokens: &[String], at: usize) -> usize {
         .unwrap_or(tokens.len() - at)
 }
 
-/// Expands `a::{b, c::*}`; a glob ends in `*`.
-fn use_tree(tokens: &[String], prefix: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
+/// Expands `a::{b, c::*, d as e}` to paths with the names that they get; a glob ends in `*`.
+fn use_tree(tokens: &[String], prefix: &mut Vec<String>, out: &mut Vec<(Vec<String>, String)>) {
     let length = prefix.len();
+    let mut renamed = None;
     let mut i = 0;
     while i < tokens.len() {
         match tokens[i].as_str() {
@@ -212,7 +228,10 @@ fn use_tree(tokens: &[String], prefix: &mut Vec<String>, out: &mut Vec<Vec<Strin
                 prefix.truncate(length);
                 return;
             }
-            "as" => break,
+            "as" => {
+                renamed = tokens.get(i + 1).cloned();
+                break;
+            }
             word => {
                 prefix.push(word.to_owned());
                 i += 1;
@@ -223,7 +242,8 @@ fn use_tree(tokens: &[String], prefix: &mut Vec<String>, out: &mut Vec<Vec<Strin
         if prefix.last().is_some_and(|w| w == "self") {
             prefix.pop();
         }
-        out.push(prefix.clone());
+        let name = renamed.or(prefix.last().cloned()).unwrap_or_default();
+        out.push((prefix.clone(), name));
     }
     prefix.truncate(length);
 }
@@ -241,4 +261,47 @@ fn split_at_commas(tokens: &[String]) -> Vec<&[String]> {
         })
         .filter(|branch| !branch.is_empty())
         .collect()
+}
+
+/// Modules that a file of src/ stands for: `http/request.rs` → `[http, request]`.
+pub fn module_path(file: &str) -> Vec<String> {
+    let mut path: Vec<String> = file
+        .trim_end_matches(".rs")
+        .split('/')
+        .map(str::to_owned)
+        .collect();
+    if matches!(
+        path.last().map(String::as_str),
+        Some("mod" | "lib" | "main")
+    ) {
+        path.pop();
+    }
+    path
+}
+
+/// A path from the crate's root; `None` when it is not one of this crate. `Err` when it cannot be
+/// told where it leads.
+pub fn from_root(named: &Named, module: &[String]) -> Result<Option<Vec<String>>, String> {
+    let shown = named.path.join("::");
+    let first = named.path.first().map_or("", String::as_str);
+    let rest = match first {
+        "crate" => named.path[1..].to_vec(),
+        "super" => {
+            let ups = named.path.iter().take_while(|w| *w == "super").count();
+            // Up through inline modules first, then through the file's own place.
+            let ups_of_file = ups.saturating_sub(named.depth);
+            let kept = module
+                .len()
+                .checked_sub(ups_of_file)
+                .ok_or(format!("{shown} leaves src/"))?;
+            let mut path = module[..kept].to_vec();
+            path.extend(named.path[ups..].iter().cloned());
+            path
+        }
+        _ => return Ok(None),
+    };
+    match rest.first().map(String::as_str) {
+        Some("*") | None => Err(format!("{shown}: takes all of the crate's root")),
+        Some(_) => Ok(Some(rest)),
+    }
 }

@@ -93,6 +93,14 @@ impl EpollEngine {
         })
     }
 
+    /// The outcome as it is to be reported (promise 8).
+    fn outcome(&mut self, fd: Fd, outcome: Outcome) -> Outcome {
+        match self.entry_mut(fd) {
+            Some(socket) => socket.failure.outcome(outcome),
+            None => outcome,
+        }
+    }
+
     /// A send on a socket that is thought writable. Gives the buffer back if it must wait.
     fn send_at_once(&mut self, key: Key, fd: Fd, mut buf: Buf, more: bool) -> Result<OpId, Buf> {
         let Some(socket) = self.entry(fd) else {
@@ -128,7 +136,7 @@ impl EpollEngine {
 
     /// The same for an end or a failure, of which note must be taken (promise 8).
     fn report_end(&mut self, key: Key, fd: Fd, outcome: Outcome) -> OpId {
-        let outcome = self.slot(fd).failure.outcome(outcome);
+        let outcome = self.outcome(fd, outcome);
         self.report_success(key, outcome)
     }
 
@@ -508,10 +516,7 @@ impl EpollEngine {
             Kind::Buffer => (Fd(-1), None),
         };
         let outcome = outcome(buf);
-        let outcome = match self.entry_mut(fd) {
-            Some(socket) => socket.failure.outcome(outcome),
-            None => outcome,
-        };
+        let outcome = self.outcome(fd, outcome);
         self.done.push(Event {
             key,
             op: OpId(token),

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::in_flight::{Held, Kind, Lane, Operation};
 use super::net::{Description, Net};
-use super::operations::{Held, Kind, Lane, Operation};
 use super::pipes::{SimPipe, PAGE};
 use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
 use crate::buffer::{BufferPool, CAPACITY};
@@ -185,7 +185,7 @@ impl SimEngine {
             }
             Op::RecvInto { buf, .. } => {
                 self.no_read_in_flight(fd, "receive");
-                assert!(buf.room() > 0, "receive into a buffer without room");
+                assert!(buf.receivable() > 0, "receive into a buffer without room");
                 Lane::Read(fd.0)
             }
             Op::Send { .. } | Op::Connect { .. } => {
@@ -471,13 +471,17 @@ impl Engine for SimEngine {
     fn is_idle(&mut self, fd: Fd) -> bool {
         let end = self.socket_end(fd, "is_idle");
         assert!(
-            !self.in_flight(fd, |kind| !kind.polls()),
+            !self.in_flight(fd, |kind| !kind.polls() && !kind.reads()),
             "is_idle: {} is in use",
             fd.0
         );
         let mut net = self.net.borrow_mut();
         let end = net.end(end);
         end.state == State::Open && !end.readable()
+    }
+
+    fn is_pending(&self, op: OpId) -> bool {
+        self.operations.contains(op.0)
     }
 
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {

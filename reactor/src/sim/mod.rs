@@ -65,6 +65,7 @@
 
 mod engine;
 mod faults;
+mod in_flight;
 mod net;
 mod operations;
 mod pipes;

@@ -4,87 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::engine::SimEngine;
+use super::faults::Faults;
+use super::in_flight::{Held, Kind, Lane};
 use super::net::{Description, Net};
 use super::socket::{EndId, Readiness, State};
 use crate::buffer::Buf;
-use crate::engine::{Event, Fd, Key, OpId, Outcome};
+use crate::engine::{Event, Fd, OpId, Outcome};
 use crate::planted::{self, Bug};
 use crate::slab::Token;
 use crate::time::Time;
-
-/// What keeps its order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Lane {
-    Read(i32),
-    Write(i32),
-    Hangup(i32),
-    Buffer(u64),
-}
-
-#[derive(Debug)]
-pub(super) struct Operation {
-    pub key: Key,
-    pub fd: Option<Fd>,
-    pub lane: Lane,
-    pub kind: Kind,
-    /// Order of submission.
-    pub sequence: u64,
-    /// Not looked at before.
-    pub from: Time,
-    /// When a cancellation takes effect.
-    pub cancelled: Option<Time>,
-    /// The final event is held.
-    pub ended: bool,
-}
-
-#[derive(Debug)]
-pub(super) enum Kind {
-    Accept,
-    Connect,
-    Recv {
-        many: bool,
-    },
-    RecvInto(Option<Buf>),
-    Send {
-        buf: Option<Buf>,
-        more: bool,
-        parked: bool,
-    },
-    Readable,
-    Writable,
-    Hangup,
-    Buffer,
-}
-
-#[derive(Debug)]
-pub(super) struct Held {
-    pub op: OpId,
-    pub key: Key,
-    pub ready: Time,
-    pub more: bool,
-    pub outcome: Outcome,
-}
-
-impl Kind {
-    pub(super) fn reads(&self) -> bool {
-        matches!(self, Kind::Recv { .. } | Kind::RecvInto(_))
-    }
-
-    pub(super) fn writes(&self) -> bool {
-        matches!(self, Kind::Send { .. } | Kind::Connect)
-    }
-
-    pub(super) fn polls(&self) -> bool {
-        matches!(self, Kind::Readable | Kind::Writable | Kind::Hangup)
-    }
-
-    pub(super) fn take_buf(&mut self) -> Option<Buf> {
-        match self {
-            Kind::RecvInto(buf) | Kind::Send { buf, .. } => buf.take(),
-            _ => None,
-        }
-    }
-}
 
 impl SimEngine {
     /// Now, or a little later if the faults say so.
@@ -98,7 +26,7 @@ impl SimEngine {
         }
     }
 
-    pub(super) fn chance(&mut self, which: impl Fn(&super::Faults) -> f64) -> bool {
+    pub(super) fn chance(&mut self, which: impl Fn(&Faults) -> f64) -> bool {
         let mut net = self.net.borrow_mut();
         let probability = which(&net.faults);
         net.random.chance(probability)
@@ -336,7 +264,7 @@ fn ready(condition: bool) -> Option<Outcome> {
 }
 
 fn recv_into(net: &mut Net, end: EndId, buf: &mut Option<Buf>) -> Option<Outcome> {
-    let room = buf.as_ref().map_or(0, Buf::room);
+    let room = buf.as_ref().map_or(0, Buf::receivable);
     let read = net.receive(end, room, |bytes| {
         if let Some(buf) = buf.as_mut() {
             buf.extend(bytes);

@@ -140,6 +140,14 @@ pub fn idle_says_whether_a_connection_can_be_used(lab: impl Lab) {
     rig.close(fd);
 
     let (fd, peer) = rig.dialled();
+    let recv = rig.submit(Op::Recv { fd, many: false });
+    assert!(rig.engine.is_pending(recv) && rig.engine.is_idle(fd));
+    rig.peer_sends(&peer, b"x");
+    assert!(matches!(rig.next(recv).outcome, Outcome::Received { .. }));
+    assert!(!rig.engine.is_pending(recv), "its event was returned");
+    rig.close(fd);
+
+    let (fd, peer) = rig.dialled();
     peer.reset();
     rig.readable(fd);
     assert!(!rig.engine.is_idle(fd), "reset");

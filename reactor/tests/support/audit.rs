@@ -142,6 +142,10 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.is_idle(fd)
     }
 
+    fn is_pending(&self, op: OpId) -> bool {
+        self.engine.is_pending(op)
+    }
+
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
         self.engine.local_addr(fd)
     }

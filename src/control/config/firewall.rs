@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::policy::cidr::Cidr;
 
-use super::process::read_cidrs;
+use super::addresses::read_cidrs;
+use super::fields::is_token;
 use super::section::Section;
 
 /// What of the block has effect.
@@ -153,7 +154,7 @@ fn at_least(s: &Section<'_>, key: &str, older: &str, written: Option<i64>, least
 
 fn read_client_ip_header(s: &Section<'_>) -> String {
     let name = s.string("client_ip_header").unwrap_or("X-Forwarded-For");
-    if !super::routes::is_token(name) {
+    if !is_token(name) {
         let text = format!("firewall.client_ip_header: \"{name}\" is not a field name");
         s.report.fault(s.value_mark("client_ip_header"), text);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::policy::settings::{ChunkedMode, HalfClose, LimitSources, Limits, SetBy};
 
-use super::process::{Inherited, Sourced, CHUNKED_MODES, DEFAULT_MAX_BODY_BYTES};
-use super::routes::read_fixed_response;
+use super::fixed_response::read_fixed_response;
+use super::inherited::{Inherited, Sourced, CHUNKED_MODES, DEFAULT_MAX_BODY_BYTES};
 use super::section::Section;
 
 /// A route that waits longer than this for response headers counts as elevated (I16).

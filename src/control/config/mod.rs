@@ -4,14 +4,18 @@
 //! yaml     text → tree with places
 //! section  tree → typed values; faults for what does not fit, unknown keys
 //! process  server, proxy, firewall, discovery, admin, logging
-//! routes   routes: entries, targets, limits with what they inherit
+//! routes   routes: entries, targets, limits with what they inherit (inherited)
 //! mod      files, precedence between them, rules across routes
 //! ```
 //!
 //! Every fault of both files is found in one run; nothing is ignored silently.
 
+pub mod addresses;
+pub mod fields;
 pub mod finding;
 pub mod firewall;
+pub mod fixed_response;
+pub mod inherited;
 pub mod limits;
 pub mod pending;
 pub mod process;
@@ -28,7 +32,8 @@ use std::sync::Arc;
 
 use crate::control::resolve::Endpoints;
 use crate::policy::router::{self, Clash, Table, MAX_METHODS};
-use crate::policy::settings::{Place, Route, RouteKind, SetBy, Settings, Snapshot};
+use crate::policy::settings::{Place, Route, RouteKind, SetBy, Settings};
+use crate::policy::snapshot::Snapshot;
 
 use finding::{Finding, Findings, Mark};
 use routes::{show_key, ReadRoute};

@@ -4,56 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::policy::cidr::{Cidr, CidrError};
 use crate::policy::settings::{
     Admin, ChunkedMode, EngineChoice, LogFormat, LogSink, Logging, SetBy, Settings,
 };
 
+use super::addresses::{parse_ip, parse_listen, read_cidrs};
 use super::firewall::{self, Firewall};
+use super::inherited::{Inherited, Sourced, CHUNKED_MODES, DEFAULT_MAX_BODY_BYTES};
 use super::section::{Section, LONGEST};
 use super::yaml::{Node, Value};
-
-/// The default body ceiling, and the bound above which a route counts as elevated (I16).
-pub const DEFAULT_MAX_BODY_BYTES: u64 = 4_194_304;
-
-/// The words for `inbound_chunked_mode`.
-pub const CHUNKED_MODES: [(&str, ChunkedMode); 3] = [
-    ("normalize", ChunkedMode::Normalize),
-    ("passthrough", ChunkedMode::Passthrough),
-    ("reject", ChunkedMode::Reject),
-];
-
-/// A value and which setting it came from.
-pub type Sourced<T> = (T, SetBy);
-
-/// What routes inherit.
-#[derive(Clone, Debug)]
-pub struct Inherited {
-    /// `server.worker_pool_size`.
-    pub worker_pool_size: usize,
-    /// `server.max_body_bytes`.
-    pub max_body_bytes: Sourced<u64>,
-    /// `server.read_timeout`.
-    pub read_timeout: Sourced<Duration>,
-    /// `server.write_timeout`.
-    pub write_timeout: Sourced<Duration>,
-    /// `server.min_progress_bytes`.
-    pub min_progress_bytes: Sourced<u64>,
-    /// `server.upgrade_idle_timeout`.
-    pub upgrade_idle_timeout: Sourced<Duration>,
-    /// `server.header_deadline`.
-    pub header_deadline: Sourced<Option<Duration>>,
-    /// `proxy.transport.inbound_chunked_mode`, else `server.inbound_chunked_mode`.
-    pub chunked_mode: Sourced<ChunkedMode>,
-    /// `proxy.transport.response_header_timeout`.
-    pub response_header_timeout: Sourced<Duration>,
-    /// `proxy.transport.upstream_idle_timeout`.
-    pub upstream_idle_timeout: Sourced<Duration>,
-    /// `firewall.body_timeout`.
-    pub body_timeout: Sourced<Duration>,
-    /// `firewall.min_body_rate`.
-    pub min_body_rate: Sourced<u64>,
-}
 
 /// What config.yaml says apart from routes.
 pub struct Process<'a> {
@@ -295,58 +254,6 @@ fn read_addresses(server: &Section<'_>, list: &[Node], port: u16) -> Vec<SocketA
     addresses
 }
 
-/// `address:port`, `:port`, or an address alone with the port of `server.port`.
-pub fn parse_listen(text: &str, default_port: u16) -> Option<SocketAddr> {
-    if let Some(address) = parse_ip(text) {
-        return Some(SocketAddr::new(address, default_port));
-    }
-    let (host, port) = text.rsplit_once(':')?;
-    let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-    let port = port.parse().ok().filter(|_| digits)?;
-    let bracketed = host.starts_with('[');
-    let address = match host {
-        "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        host => parse_ip(host).filter(|address| address.is_ipv4() || bracketed)?,
-    };
-    Some(SocketAddr::new(address, port))
-}
-
-fn parse_ip(text: &str) -> Option<IpAddr> {
-    if text == "localhost" {
-        return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    }
-    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
-    match bare {
-        Some(inside) => inside.parse().ok().map(IpAddr::V6),
-        None => text.parse().ok(),
-    }
-}
-
-/// Address blocks of a list.
-pub fn read_cidrs(section: &Section<'_>, key: &'static str) -> Option<Vec<Cidr>> {
-    let list = section.list(key)?;
-    let mut blocks = Vec::new();
-    for node in list {
-        let (text, problem) = match &node.value {
-            Value::Scalar { text, .. } => match text.parse() {
-                Ok(block) => {
-                    blocks.push(block);
-                    continue;
-                }
-                Err(CidrError::Address) => (text.as_str(), "is not an address or address block"),
-                Err(CidrError::Bits) => (text.as_str(), "has a bad number of bits"),
-            },
-            value => (value.kind(), "is not an address or address block"),
-        };
-        let hint = "(allowed: 10.0.0.0/8, 192.0.2.1, 2001:db8::/32)";
-        section.report.fault(
-            node.mark,
-            format!("{}.{key}: \"{text}\" {problem} {hint}", section.name),
-        );
-    }
-    Some(blocks)
-}
-
 fn read_admin(admin: Section<'_>, from_environment: Option<&str>) -> Admin {
     let written = admin.string("key");
     if written == Some("") {
@@ -432,34 +339,4 @@ fn read_discovery(root: &Section<'_>) -> bool {
         root.note_pending_value("discovery", "on");
     }
     enabled
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn listening_addresses() {
-        for (text, expected) in [
-            ("127.0.0.1:8080", Some("127.0.0.1:8080")),
-            (":9000", Some("0.0.0.0:9000")),
-            ("[::1]:80", Some("[::1]:80")),
-            ("::1", Some("[::1]:7")),
-            ("[::]", Some("[::]:7")),
-            ("localhost", Some("127.0.0.1:7")),
-            ("localhost:1", Some("127.0.0.1:1")),
-            ("10.0.0.1", Some("10.0.0.1:7")),
-            ("", None),
-            ("example.com:80", None),
-            ("127.0.0.1:99999", None),
-            ("127.0.0.1:+80", None),
-            ("127.0.0.1:", None),
-            ("8080", None),
-        ] {
-            let expected = expected.map(|e| e.parse().unwrap());
-            assert_eq!(parse_listen(text, 7), expected, "{text}");
-        }
-    }
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crate::control::resolve::Endpoints;
 use crate::policy::settings::{
-    Algorithm, FixedResponse, Health, HostPattern, Place, Route, RouteKind, Source, Target,
-    Upstream,
+    Algorithm, Health, HostPattern, Place, Route, RouteKind, Source, Target, Upstream,
 };
 
+use super::fields::{is_token, read_fields};
 use super::finding::Mark;
+use super::fixed_response::fixed_response;
+use super::inherited::Inherited;
 use super::limits;
-use super::process::Inherited;
 use super::section::{Report, Section};
 use super::target;
 use super::yaml::{Node, Value};
@@ -349,71 +350,6 @@ fn read_constraints(s: &Section<'_>, kind: Kind) -> Vec<(String, String)> {
     let mut fields = read_fields(s, key);
     fields.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     fields
-}
-
-/// A token (RFC 9110, section 5.6.2).
-#[must_use]
-pub fn is_token(text: &str) -> bool {
-    let good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !text.is_empty() && text.bytes().all(good)
-}
-
-fn read_fields(s: &Section<'_>, key: &'static str) -> Vec<(String, String)> {
-    let mut fields: Vec<(String, String)> = Vec::new();
-    for (entry, value) in s.pairs(key).unwrap_or_default() {
-        let name = &entry.key;
-        if !is_token(name) {
-            s.report
-                .fault(entry.mark, format!("{key}: \"{name}\" is not a field name"));
-        } else if fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name)) {
-            let text =
-                format!("{key}: \"{name}\" is given twice (names are compared without case)");
-            s.report.fault(entry.mark, text);
-        } else if value.bytes().any(|b| b < b' ' && b != b'\t' || b == 0x7f)
-            || value.trim() != value
-        {
-            let text = format!("{key}: the value of \"{name}\" cannot stand in a header");
-            s.report.fault(entry.value.mark, text);
-        } else {
-            fields.push((name.clone(), value.to_owned()));
-        }
-    }
-    fields
-}
-
-/// A fixed answer in a section of its own.
-pub fn read_fixed_response(s: Section<'_>, default_status: u16) -> FixedResponse {
-    let response = fixed_response(&s, default_status);
-    s.finish();
-    response
-}
-
-fn fixed_response(s: &Section<'_>, default_status: u16) -> FixedResponse {
-    let status = s.number("status", 200..=599).unwrap_or(default_status);
-    let body = s.string("body").unwrap_or("").to_owned();
-    if matches!(status, 204 | 205 | 304) && !body.is_empty() {
-        let text = format!("a {status} response has no body (RFC 9110, section 6.4.1)");
-        s.report.fault(s.value_mark("body"), text);
-    }
-    let headers = match s.mark_of("headers") {
-        Some(_) => read_fields(s, "headers"),
-        None => Vec::new(),
-    };
-    s.known("headers");
-    for own in ["content-length", "transfer-encoding", "connection"] {
-        if headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case(own))
-        {
-            let text = format!("headers: {own} is set by toron itself");
-            s.report.fault(s.value_mark("headers"), text);
-        }
-    }
-    FixedResponse {
-        status,
-        headers,
-        body,
-    }
 }
 
 fn read_upstream(s: &Section<'_>, endpoints: &mut Endpoints) -> Upstream {

@@ -227,7 +227,11 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
                 "a request that may have been executed is not repeated: {}",
                 context()
             );
-            assert!(before.facts.outstanding == 0 || untouched, "{}", context());
+            assert!(
+                before.came_whole || before.upload == Upload::Head || untouched,
+                "a body that was streamed is gone: {}",
+                context()
+            );
         }
     }
     for order in &list {
@@ -714,4 +718,108 @@ fn r14_an_unasked_101_is_a_502_and_a_tunnel_ends_by_idling() {
         .step(T0 + 90 * SECOND, Input::Tick)
         .iter()
         .any(|o| matches!(o, Order::Finish(_))));
+}
+
+#[test]
+fn i26_an_upstream_that_takes_no_byte_of_the_head_is_given_up() {
+    let (mut t, _) = run(get(), &[(0, Input::Connected { reused: false })]);
+    assert_eq!(t.deadline(), Some(T0 + limits().upstream_idle_timeout));
+    let _ = t.step(T0 + Duration::from_secs(30), Input::Passed);
+    let later = T0 + Duration::from_secs(90);
+    assert_eq!(t.deadline(), Some(later));
+    let orders: Vec<Order> = t.step(later, Input::Tick).iter().collect();
+    assert_eq!(
+        orders,
+        [Order::CloseUpstream, Order::Answer(Verdict::UpstreamIdle)]
+    );
+}
+
+#[test]
+fn i28_a_body_that_was_streamed_is_not_sent_again() {
+    let (_, orders) = run(
+        Facts {
+            outstanding: 100,
+            ..get()
+        },
+        &[
+            (0, Input::Connected { reused: true }),
+            (0, Input::HeadSent),
+            (
+                0,
+                Input::Received {
+                    bytes: 100,
+                    last: true,
+                },
+            ),
+            (0, Input::UploadDone),
+            (
+                1,
+                Input::UpstreamGone {
+                    response_begun: false,
+                },
+            ),
+        ],
+    );
+    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamClosed)));
+}
+
+#[test]
+fn i19_a_100_of_the_upstream_starts_the_clients_clock() {
+    let facts = Facts {
+        expects_continue: true,
+        ..post(100)
+    };
+    let (t, _) = run(
+        facts,
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Client)),
+            (0, Input::InterimHead { is_continue: true }),
+            (0, Input::InterimSent),
+        ],
+    );
+    assert_eq!(t.deadline(), Some(T0 + limits().read_timeout));
+}
+
+#[test]
+fn r14_a_101_may_be_told_before_the_end_of_the_send() {
+    let facts = Facts {
+        upgrade: true,
+        ..get()
+    };
+    let switch = ResponseFacts {
+        switches: true,
+        ..plain()
+    };
+    let steps = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::FinalHead(switch)),
+    ];
+    let (_, orders) = run(facts, &steps);
+    assert_eq!(orders.last(), Some(&Order::Tunnel));
+}
+
+#[test]
+fn r14_a_half_closed_tunnel_ends_when_the_upstream_takes_no_more() {
+    let facts = Facts {
+        upgrade: true,
+        ..get()
+    };
+    let switch = ResponseFacts {
+        switches: true,
+        ..plain()
+    };
+    let gone = Input::UpstreamGone {
+        response_begun: true,
+    };
+    let steps = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+        (0, Input::FinalHead(switch)),
+        (0, Input::TunnelHalfClosed(Side::Upstream)),
+        (0, gone),
+    ];
+    let (t, _) = run(facts, &steps);
+    assert!(t.is_finished());
 }

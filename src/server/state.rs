@@ -1,0 +1,156 @@
+//! What a request under way holds, and what each of its two directions does.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use toron_reactor::{Buf, Engine, Pipe, Time, Token};
+
+use super::body::{Framing, Source};
+use super::Pinned;
+use crate::http::{HeadScanner, RequestFacts};
+use crate::policy::settings::Route;
+use crate::proxy::transaction::Transaction;
+
+/// What a request under way holds. Used again for the next one.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The state machine.
+    pub transaction: Transaction,
+    /// The configuration that the request began with.
+    pub snapshot: Rc<Pinned>,
+    /// Its route in the snapshot.
+    pub route: usize,
+    /// What the request asked for.
+    pub facts: RequestFacts,
+    /// When the head had come.
+    pub started: Time,
+    /// Length of the head in the session's `input`, or in `kept`.
+    pub head_len: usize,
+    /// The request as it came, once it has been sent but may have to be sent again: requests that
+    /// wait for a response hold no buffer.
+    pub kept: Vec<u8>,
+    /// The id sent to the upstream.
+    pub request_id: [u8; 32],
+    /// Index of the target tried last.
+    pub target: usize,
+    /// How often an address of the target was dialled.
+    pub dials: usize,
+    /// The upstream connection.
+    pub upstream: Option<Token>,
+    /// The request head for the upstream, and the body bytes that came with it, until sent.
+    pub request: Option<Buf>,
+    /// A send to the upstream is in flight.
+    pub upstream_busy: bool,
+    /// Some byte was written to the present upstream connection.
+    pub upstream_touched: bool,
+    /// A response head that is not whole yet.
+    pub response: Option<Buf>,
+    /// An interim response has come on the present upstream connection.
+    pub interim_seen: bool,
+    /// Finds its end.
+    pub scanner: HeadScanner,
+    /// The direction to the upstream.
+    pub upload: Upload,
+    /// The direction to the client.
+    pub download: Download,
+    /// Status sent to the client; 0 before.
+    pub status: u16,
+    /// Body bytes received from the client.
+    pub bytes_in: u64,
+    /// Bytes sent to the client.
+    pub bytes_out: u64,
+    /// Host that the client asked for, where redirects are rewritten.
+    pub host: Vec<u8>,
+    /// Method, host and path for the access log, if there is one.
+    pub log: Vec<u8>,
+}
+
+impl Exchange {
+    /// The route that took the request.
+    #[must_use]
+    pub fn route(&self) -> Option<&Arc<Route>> {
+        self.snapshot.table.routes().get(self.route)
+    }
+}
+
+/// The direction to the upstream.
+#[derive(Debug, Default)]
+pub struct Upload {
+    /// What is still to come from the client.
+    pub source: Source,
+    /// Framed and ready to be sent.
+    pub(super) staged: Option<Buf>,
+    /// The pipe in use.
+    pub(super) pipe: Option<Pipe>,
+    /// Pipes cannot be had, or are too small.
+    pub(super) copies: bool,
+}
+
+impl Upload {
+    /// For a body.
+    #[must_use]
+    pub fn new(source: Source) -> Self {
+        Upload {
+            source,
+            ..Upload::default()
+        }
+    }
+
+    /// Gives everything back that is held.
+    pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
+        self.staged = None;
+        if let Some(pipe) = self.pipe.take() {
+            engine.return_pipe(pipe);
+        }
+    }
+
+    /// The request had its body: what comes from the client now is something else.
+    pub fn forget(&mut self) {
+        self.source = Source::None;
+    }
+
+    /// Nothing is held, and nothing is to come.
+    pub(super) fn is_finished(&self) -> bool {
+        self.source.outstanding() == 0 && self.staged.is_none() && self.pipe.is_none()
+    }
+}
+
+/// The direction to the client.
+#[derive(Debug, Default)]
+pub struct Download {
+    pub(super) source: Source,
+    pub(super) framing: Framing,
+    /// Framed and ready to be sent.
+    pub(super) staged: Option<Buf>,
+    pub(super) pipe: Option<Pipe>,
+    pub(super) copies: bool,
+    /// The whole body has come.
+    pub(super) complete: bool,
+    /// Bytes came behind the response.
+    pub(super) surplus: bool,
+    /// The end of the body is still to be framed, for which there was no buffer.
+    pub(super) owes_last_chunk: bool,
+    pub(super) keep_alive_timeout: Option<u64>,
+}
+
+impl Download {
+    /// How the body is framed for the client.
+    #[must_use]
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// What the upstream announced in `Keep-Alive`, in seconds.
+    #[must_use]
+    pub fn keep_alive_timeout(&self) -> Option<u64> {
+        self.keep_alive_timeout
+    }
+
+    /// Gives everything back that is held.
+    pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
+        self.staged = None;
+        if let Some(pipe) = self.pipe.take() {
+            engine.return_pipe(pipe);
+        }
+    }
+}

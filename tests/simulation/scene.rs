@@ -1,0 +1,251 @@
+//! One seed, from the first SYN to the last close.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use toron::policy::snapshot::Snapshot;
+use toron::server::shared::Shared;
+use toron::server::{Message, Server};
+use toron_reactor::sim::{Faults, Route, SimEngine, World};
+use toron_reactor::{mailbox, Address, Reactor, Time};
+
+use crate::client::Client;
+use crate::ledger::{Ledger, Tally};
+use crate::origin::{earliest, Origin};
+use crate::plan::{Plan, Story, UPSTREAMS};
+use crate::setup;
+
+/// Turns of a seed at most: far beyond what any needs, so that a server that spins is noticed.
+const TURNS: u64 = 3_000_000;
+/// What is on its way when the faults are switched off: a stall, and delayed completions.
+const UNDER_WAY: Duration = Duration::from_secs(10);
+
+/// For closing the listener, which waits for its operations.
+const CLOSING: Duration = Duration::from_millis(100);
+
+pub fn server_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 8080))
+}
+
+/// A server, and what keeps its mailbox open.
+pub struct Machine {
+    pub reactor: Reactor<SimEngine, Server>,
+    _address: Address<Message>,
+}
+
+/// A server in a world.
+pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u64) -> Machine {
+    let shared = Arc::new(ArcSwap::new(Arc::clone(snapshot)));
+    let shared = Shared::new(shared, 1, 1, "simulated", None);
+    let listener = world.listen(server_address(), 64).unwrap();
+    let (address, mailbox) = mailbox();
+    let server = Server::new(shared, 0, seed);
+    let mut reactor = Reactor::new(world.engine(buffers), server, mailbox);
+    reactor.listen(listener).unwrap();
+    Machine {
+        reactor,
+        _address: address,
+    }
+}
+
+struct Scene {
+    world: World,
+    machine: Machine,
+    ledger: Ledger,
+    clients: Vec<Client>,
+    origin: Option<Origin>,
+    begin: Time,
+    turns: u64,
+    ended: bool,
+}
+
+/// Plays a seed and checks everything.
+pub fn play(seed: u64, snapshot: &Arc<Snapshot>, traces: bool) -> Tally {
+    let plan = Plan::new(seed);
+    if traces {
+        eprintln!("{plan:#?}");
+    }
+    let world = World::new(seed, plan.faults.clone());
+    if plan.silent {
+        world.set_route(UPSTREAMS[3].parse().unwrap(), Route::Silent);
+    }
+    let begin = world.now();
+    let machine = machine(&world, snapshot, plan.buffers, seed);
+    let count = plan.clients.len();
+    let ledger = Ledger::new(plan, traces, begin);
+    let origin = Some(Origin::new(&world, &ledger));
+    let clients = (0..count)
+        .map(|n| Client::new(&ledger, n, server_address(), begin))
+        .collect();
+    let mut scene = Scene {
+        world,
+        machine,
+        ledger,
+        clients,
+        origin,
+        begin,
+        turns: 0,
+        ended: false,
+    };
+    match scene.ledger.plan.story {
+        Story::Whole => scene.whole(),
+        Story::Freeze(at) => scene.freeze(at),
+        Story::Drain(at, grace) => scene.drain(at, grace),
+    }
+    scene.finish();
+    scene.ledger.tally.turns = scene.turns;
+    scene.ledger.tally
+}
+
+impl Scene {
+    fn turn(&mut self, until: Option<Time>) {
+        self.turns += 1;
+        assert!(self.turns < TURNS, "the server spins");
+        self.ended |= self.machine.reactor.step(until).unwrap();
+    }
+
+    /// Peers act, then the server, until `until` or, without it, until the clients are done.
+    fn play(&mut self, until: Option<Time>) {
+        loop {
+            let now = self.world.now();
+            if until.is_some_and(|until| now >= until) {
+                return;
+            }
+            let mut next = until;
+            for client in &mut self.clients {
+                next = earliest(next, client.act(&self.world, now, &mut self.ledger));
+            }
+            if let Some(origin) = &mut self.origin {
+                next = earliest(next, origin.act(now, &mut self.ledger));
+            }
+            if until.is_none() && self.clients.iter().all(|client| client.done) {
+                return;
+            }
+            if let Some(next) = next.filter(|next| *next > now) {
+                self.world.alarm(next);
+            }
+            self.turn(next);
+        }
+    }
+
+    fn calm_down(&mut self) {
+        self.world.set_faults(Faults::none());
+    }
+
+    fn note(&self, text: &str) {
+        self.ledger.note(self.world.now(), || text.to_owned());
+    }
+
+    /// Clients play to the end, then everything must go by itself.
+    fn whole(&mut self) {
+        self.play(None);
+        self.note("the clients are done");
+        self.calm_down();
+        let from = self.world.now();
+        let limit = from + UNDER_WAY + setup::longest();
+        while self.server().counts().sessions > 0 {
+            assert!(
+                self.world.now() < limit,
+                "sessions outlive their clients: {:#?}",
+                self.server()
+            );
+            let soon = self.world.now() + Duration::from_secs(1);
+            self.play(Some(soon));
+        }
+        let limit = self.world.now() + setup::IDLE_UPSTREAM + Duration::from_secs(1);
+        self.play(Some(limit));
+        let counts = self.server().counts();
+        assert_eq!(
+            (counts.exchanges, counts.upstream_connections),
+            (0, 0),
+            "{:#?}",
+            self.server()
+        );
+    }
+
+    /// At some time every peer stops acting: the deadlines must do the rest.
+    fn freeze(&mut self, at: Duration) {
+        self.play(Some(self.begin + at));
+        self.note("every peer stands still");
+        self.calm_down();
+        let limit = self.world.now() + UNDER_WAY + setup::longest();
+        self.idle_until(limit, |scene| scene.server().counts().sessions == 0);
+        assert_eq!(
+            self.server().counts().sessions,
+            0,
+            "sessions outlive their deadlines: {:#?}",
+            self.server()
+        );
+    }
+
+    /// Turns without any peer until `limit`, or until something holds.
+    fn idle_until(&mut self, limit: Time, holds: impl Fn(&Scene) -> bool) {
+        self.world.alarm(limit);
+        while self.world.now() < limit && !holds(self) {
+            self.turn(Some(limit));
+        }
+    }
+
+    /// The server ends while there is work.
+    fn drain(&mut self, at: Duration, grace: Duration) {
+        self.play(Some(self.begin + at));
+        self.note("draining");
+        self.calm_down();
+        self.machine.reactor.drain(grace);
+        // The listener is closed first.
+        let limit = self.world.now() + grace + toron_reactor::Wheel::GRAIN + CLOSING;
+        self.play(Some(limit));
+        assert!(
+            self.ended,
+            "not finished within its grace: {:#?}",
+            self.server()
+        );
+    }
+
+    fn server(&self) -> &Server {
+        self.machine.reactor.service()
+    }
+
+    /// Nothing is left.
+    fn finish(&mut self) {
+        self.note("the end");
+        self.calm_down();
+        self.clients.clear();
+        self.machine.reactor.drain(Duration::ZERO);
+        let limit = self.world.now() + UNDER_WAY;
+        self.idle_until(limit, |scene| scene.ended);
+        assert!(self.ended, "{:#?}", self.server());
+        // What was cancelled still reports.
+        for _ in 0..10 {
+            self.world.advance(UNDER_WAY / 10);
+            self.turn(Some(self.world.now()));
+        }
+        let counts = self.server().counts();
+        assert_eq!(
+            (
+                counts.sessions,
+                counts.exchanges,
+                counts.upstream_connections,
+                counts.upstream_idle
+            ),
+            (0, 0, 0, 0)
+        );
+        let stats = self.machine.reactor.stats();
+        assert_eq!(stats.connections, 0, "connections that did not end");
+        let stats = (stats.engine, stats.timers);
+        let held = (
+            stats.0.operations,
+            stats.0.sockets,
+            stats.0.buffers,
+            stats.0.pipes,
+        );
+        assert_eq!(held, (0, 0, 0, 0), "operations, sockets, buffers, pipes");
+        // The sweep of idle connections keeps its timer.
+        assert!(stats.1 <= 1, "timers are left");
+        self.origin = None;
+        self.world.advance(UNDER_WAY);
+        assert_eq!(self.world.endpoints(), 0, "connections are left");
+    }
+}

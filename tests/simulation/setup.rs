@@ -1,0 +1,95 @@
+//! The configuration that every seed runs with, and its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toron::control::config::{self, Inputs};
+use toron::control::resolve::Endpoints;
+use toron::policy::snapshot::Snapshot;
+
+/// The client's header block (`server.read_timeout` is the smaller one).
+pub const HEADER: Duration = Duration::from_secs(3);
+/// A window of a request body.
+pub const READ: Duration = Duration::from_secs(3);
+/// A window of a response.
+pub const WRITE: Duration = Duration::from_secs(4);
+/// A client connection without a request.
+pub const IDLE: Duration = Duration::from_secs(8);
+/// For an upstream connection to stand.
+pub const CONNECT: Duration = Duration::from_secs(2);
+/// For the head of a response.
+pub const RESPONSE_HEADER: Duration = Duration::from_secs(6);
+/// Between bytes of the upstream.
+pub const UPSTREAM_IDLE: Duration = Duration::from_secs(5);
+/// A silent tunnel.
+pub const UPGRADE_IDLE: Duration = Duration::from_secs(7);
+/// An idle upstream connection.
+pub const IDLE_UPSTREAM: Duration = Duration::from_secs(9);
+/// toron's own 100, and the longest time of lingering (ingress.md I11, I9).
+const CONTINUE_AND_LINGER: Duration = Duration::from_secs(1 + 5);
+/// Requests that a client sends at most.
+pub const REQUESTS: u32 = 5;
+
+const CONFIG: &str = "\
+server:
+  read_timeout: 3s
+  write_timeout: 4s
+  idle_timeout: 8s
+  upgrade_idle_timeout: 7s
+proxy:
+  transport:
+    connect_timeout: 2s
+    response_header_timeout: 6s
+    upstream_idle_timeout: 5s
+    idle_conn_timeout: 9s
+";
+
+const ROUTES: &str = "\
+routes:
+  - prefix: /
+    targets: [http://127.0.1.1:81, http://127.0.1.2:82]
+    retries: 1
+  - prefix: /one
+    target: http://127.0.1.1:81
+  - prefix: /app
+    target: http://127.0.1.2:82/base
+  - prefix: /up
+    target: http://127.0.1.3:83
+  - prefix: /limited
+    target: http://127.0.1.3:83
+    max_body_bytes: 1000
+  - prefix: /dead
+    target: http://127.0.1.9:89
+  - prefix: /pair
+    targets: [http://127.0.1.9:89, http://127.0.1.3:83]
+    retries: 1
+  - prefix: /fixed
+    status: 200
+    body: fixed
+";
+
+/// The snapshot.
+pub fn snapshot() -> Arc<Snapshot> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("config.yaml"), CONFIG).unwrap();
+    std::fs::write(path("routes.yaml"), ROUTES).unwrap();
+    let inputs = Inputs {
+        config: Some(path("config.yaml")),
+        routes: Some(path("routes.yaml")),
+        ..Inputs::default()
+    };
+    match config::load(&inputs, &mut Endpoints::default()) {
+        Ok(loaded) => Arc::new(loaded.snapshot),
+        Err(rejected) => panic!("{rejected:?}"),
+    }
+}
+
+/// The longest a session may last after every peer has stopped acting: a request may be dialled
+/// twice, sent up to three times (a stale connection, another target), wait for its upstream before
+/// and in its response, for the client to send and to take it; several may be in the buffer; then
+/// comes an idle time or lingering.
+pub fn longest() -> Duration {
+    let request = 2 * CONNECT + 3 * (RESPONSE_HEADER + UPSTREAM_IDLE) + READ + WRITE + UPGRADE_IDLE;
+    REQUESTS * request + HEADER + IDLE + CONTINUE_AND_LINGER
+}
