@@ -85,27 +85,12 @@ impl EpollEngine {
         let room = buf.receivable();
         let result = sys::socket::recv(fd, &mut buf);
         self.note_read(fd, room, &result);
-        let outcome = match result {
-            Ok(0) => Outcome::Eof { buf: None },
-            Ok(n) => Outcome::Received { buf, n },
+        Some(match result {
+            Ok(n) if n > 0 => self.report_success(key, Outcome::Received { buf, n }),
+            Ok(_) => self.report_end(key, fd, Outcome::Eof { buf: None }),
             Err(error) if would_block(&error) => return None,
-            // The kernel tells an error once.
-            Err(error) => failed(&error, None),
-        };
-        Some(self.ended_at_once(key, fd, outcome))
-    }
-
-    /// Reports an operation that never waited.
-    fn ended_at_once(&mut self, key: Key, fd: Fd, outcome: Outcome) -> OpId {
-        let op = self.name_at_once();
-        let outcome = self.outcome(fd, outcome);
-        self.done.push(Event {
-            key,
-            op,
-            more: false,
-            outcome,
-        });
-        op
+            Err(error) => self.report_end(key, fd, failed(&error, None)),
+        })
     }
 
     /// The outcome as it is to be reported (promise 8).
@@ -125,18 +110,34 @@ impl EpollEngine {
             return Err(buf);
         }
         self.system_calls += 1;
-        let outcome = match sys::socket::send(fd, &buf, more) {
+        match sys::socket::send(fd, &buf, more) {
             Ok(n) => {
                 buf.consume(n);
-                Outcome::Sent { buf, n }
+                Ok(self.report_success(key, Outcome::Sent { buf, n }))
             }
             Err(error) if would_block(&error) => {
                 self.clear_writable(fd);
-                return Err(buf);
+                Err(buf)
             }
-            Err(error) => failed(&error, Some(buf)),
-        };
-        Ok(self.ended_at_once(key, fd, outcome))
+            Err(error) => Ok(self.report_end(key, fd, failed(&error, Some(buf)))),
+        }
+    }
+
+    fn report_success(&mut self, key: Key, outcome: Outcome) -> OpId {
+        let op = self.name_at_once();
+        self.done.push(Event {
+            key,
+            op,
+            more: false,
+            outcome,
+        });
+        op
+    }
+
+    /// The same for an end or a failure, of which note must be taken (promise 8).
+    fn report_end(&mut self, key: Key, fd: Fd, outcome: Outcome) -> OpId {
+        let outcome = self.outcome(fd, outcome);
+        self.report_success(key, outcome)
     }
 
     fn start_accept(&mut self, token: Token, listener: Fd) {
