@@ -369,6 +369,9 @@ impl Client {
             );
         }
         self.idle_since = Some(now);
+        if self.plan.thinks {
+            self.next_send = plan::tick(now);
+        }
     }
 
     // ---- sending ----

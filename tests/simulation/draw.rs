@@ -108,6 +108,7 @@ impl Plan {
             start: millis(r, 800),
             requests,
             pipelined: one_in(r, 3),
+            thinks: one_in(r, 2),
             ending: if gentle { Ending::Clean } else { ending(r) },
             send: pace(r, slow),
             receive: pace(r, slow),
@@ -137,7 +138,7 @@ fn ending(r: &mut Random) -> Ending {
         0 | 1 => Ending::Leave(r.below(1001) as usize, leaving),
         2 => Ending::Stop(r.below(1000) as usize),
         3 => Ending::LeaveReading(r.below(3_000) as usize, leaving),
-        4 => Ending::HalfClose,
+        4 | 6 | 7 => Ending::HalfClose,
         5 => Ending::Wait,
         _ => Ending::Clean,
     }
@@ -278,7 +279,7 @@ fn reply(r: &mut Random, scale: usize, gentle: bool, method: &str) -> Reply {
 
 fn misbehaviour(r: &mut Random) -> End {
     let rst = one_in(r, 2);
-    match r.below(9) {
+    match r.below(10) {
         0 => End::CloseSilently,
         1 => End::Surplus,
         2 => End::LateSurplus,
@@ -286,6 +287,8 @@ fn misbehaviour(r: &mut Random) -> End {
         4 | 5 => End::CutBody(r.below(1000) as usize, rst),
         6 => End::Stall,
         7 => End::Garbage,
+        // Not a byte of it.
+        8 => End::CutHead(0, rst),
         _ => End::Never,
     }
 }

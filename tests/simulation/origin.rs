@@ -15,8 +15,8 @@ use crate::plan::{self, End, Upstream};
 const LET_GO: Duration = Duration::from_secs(30);
 /// A dripping response drips so often; then the rest comes.
 const DRIPS: usize = 60;
-/// Between two ends of a calm network and back.
-const THERE_AND_BACK: Duration = Duration::from_micros(101);
+/// From one end of a calm network to the other and back.
+const THERE_AND_BACK: Duration = Duration::from_micros(100);
 
 /// All upstreams.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Connection {
             next = earliest(next, Some(at + LET_GO));
         }
         let idle = self.upstream.idle.filter(|_| self.is_idle());
-        next = earliest(next, idle.map(|idle| self.idle_since + idle));
+        next = earliest(next, idle.map(|idle| plan::tick(self.idle_since + idle)));
         earliest(next, self.stray_at)
     }
 
@@ -202,7 +202,7 @@ impl Connection {
         let prompt = ledger.plan.calm && pause.is_zero();
         if let (Some(at), true) = (self.strayed, prompt) {
             assert!(
-                now.since(at) <= THERE_AND_BACK,
+                now.since(at) < THERE_AND_BACK,
                 "a connection on which stray bytes had come was used again"
             );
         }
@@ -395,7 +395,7 @@ impl Connection {
                 self.reading = Reading::Head;
                 self.idle_since = now;
                 match ledger.plan.requests[id].reply.end {
-                    End::LateSurplus => self.stray_at = Some(now + Duration::from_millis(20)),
+                    End::LateSurplus => self.stray_at = Some(plan::tick(now)),
                     End::Surplus => {
                         ledger.strays = true;
                         self.strayed = Some(now);
@@ -429,7 +429,8 @@ impl Connection {
             }
         }
         let idle = self.upstream.idle;
-        let bored = self.is_idle() && idle.is_some_and(|idle| self.idle_since + idle <= now);
+        let bored =
+            self.is_idle() && idle.is_some_and(|idle| plan::tick(self.idle_since + idle) <= now);
         let let_go = matches!(self.then, Then::Ended(at) if at + LET_GO <= now);
         let cut = self.then == Then::Reset && self.sent == self.out.len();
         let half = matches!(self.reading, Reading::Tunnel { .. }) && !self.fin_sent();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toron::http::answer::Answer;
 use toron_reactor::sim::Faults;
+use toron_reactor::Time;
 
 use crate::pattern::{self, Whose};
 
@@ -329,6 +330,8 @@ impl Request {
             End::CloseSilently if early => Fate::Open,
             End::CloseSilently => Fate::Planned,
             _ if early => Fate::Open,
+            // Sent again to the dead target, if it may be.
+            End::CutHead(..) if self.route == Route::Pair => Fate::Open,
             End::CutHead(..) if self.reply.interims.is_empty() && self.response().1 == 0 => {
                 Fate::Canned(Answer::UpstreamClosed)
             }
@@ -377,6 +380,8 @@ pub struct Client {
     /// Ids, in order.
     pub requests: Vec<usize>,
     pub pipelined: bool,
+    /// Waits for the next [`tick`] before each further request.
+    pub thinks: bool,
     pub ending: Ending,
     /// Most bytes of one send, and most time between two.
     pub send: (usize, Duration),
@@ -395,6 +400,13 @@ impl Client {
             && self.receive.1.is_zero()
             && self.window.is_none()
     }
+}
+
+/// The next tick of the clock by which peers meet: what two of them do then reaches the server in
+/// the same turn.
+pub fn tick(now: Time) -> Time {
+    const GRAIN: u64 = 10_000_000;
+    Time((now.0 / GRAIN + 1) * GRAIN)
 }
 
 /// How an upstream address behaves.
