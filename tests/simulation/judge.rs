@@ -7,6 +7,7 @@ use toron_reactor::{Time, Wheel};
 
 use crate::ledger::Ledger;
 use crate::message::Head;
+use crate::origin::THERE_AND_BACK;
 use crate::plan::{End, Fate, Framing, Request, Route};
 use crate::setup;
 
@@ -61,18 +62,18 @@ pub fn complete(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledg
         Some("stray") => {
             // Whoever sends bytes that nobody asked for just when a request is on its way gets
             // them taken for its response; toron can only avoid what has arrived.
+            let begun = ledger.entries[id].begun_at;
+            let crossed = begun.is_none_or(|at| at < ledger.strayed_at + THERE_AND_BACK);
             assert!(
-                ledger.strays && !ledger.plan.calm,
+                ledger.strays && (crossed || !ledger.plan.calm),
                 "stray bytes were taken for a response"
             );
+            ledger.crossed = true;
         }
         Some(of) => {
             if of != id.to_string() {
                 // After stray bytes every response on that connection is one too late.
-                assert!(
-                    ledger.strays && !ledger.plan.calm,
-                    "the response to {of} for request {id}"
-                );
+                assert!(ledger.crossed, "the response to {of} for request {id}");
                 return;
             }
             planned(id, response, ledger);

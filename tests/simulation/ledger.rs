@@ -13,8 +13,9 @@ pub struct Entry {
     /// How often an upstream has seen it whole, and when last.
     pub seen: u32,
     pub seen_at: Option<Time>,
-    /// How often an upstream has begun to see it.
+    /// How often an upstream has begun to see it, and when last.
     pub begun: u32,
+    pub begun_at: Option<Time>,
     /// An upstream has sent the response (what is planned of it).
     pub replied: bool,
 }
@@ -38,6 +39,10 @@ pub struct Ledger {
     pub tally: Tally,
     /// Bytes may have been put on an idle connection that nobody asked for.
     pub strays: bool,
+    /// When that was done last.
+    pub strayed_at: Time,
+    /// Some crossed a request and were taken for its response.
+    pub crossed: bool,
     traces: bool,
     begin: Time,
 }
@@ -49,6 +54,8 @@ impl Ledger {
             plan,
             tally: Tally::default(),
             strays: false,
+            strayed_at: begin,
+            crossed: false,
             traces,
             begin,
         }
@@ -58,7 +65,8 @@ impl Ledger {
     pub fn is_strict(&self, id: usize) -> bool {
         let mut clients = self.plan.clients.iter();
         let client = clients.find(|client| client.requests.contains(&id));
-        (self.plan.calm || (self.plan.harmless && !self.strays))
+        !self.crossed
+            && (self.plan.calm || (self.plan.harmless && !self.strays))
             && self.plan.story == Story::Whole
             && self.plan.buffers >= 256
             && self.plan.upstreams.iter().all(|u| u.receive.1.is_zero())

@@ -143,26 +143,29 @@ impl Scene {
         self.play(None);
         self.note("the clients are done");
         self.calm_down();
-        let from = self.world.now();
-        let limit = from + UNDER_WAY + setup::longest();
-        while self.server().counts().sessions > 0 {
+        if let Some(origin) = &mut self.origin {
+            origin.hurry();
+        }
+        let limit = self.world.now() + UNDER_WAY + setup::longest();
+        loop {
+            let counts = self.server().counts();
+            let limit = if counts.sessions > 0 {
+                limit
+            } else {
+                limit + setup::IDLE_UPSTREAM + Duration::from_secs(1)
+            };
+            if (counts.sessions, counts.upstream_connections) == (0, 0) {
+                assert_eq!(counts.exchanges, 0);
+                return;
+            }
             assert!(
                 self.world.now() < limit,
-                "sessions outlive their clients: {:#?}",
+                "sessions or upstream connections outlive their clients: {:#?}",
                 self.server()
             );
             let soon = self.world.now() + Duration::from_secs(1);
             self.play(Some(soon));
         }
-        let limit = self.world.now() + setup::IDLE_UPSTREAM + Duration::from_secs(1);
-        self.play(Some(limit));
-        let counts = self.server().counts();
-        assert_eq!(
-            (counts.exchanges, counts.upstream_connections),
-            (0, 0),
-            "{:#?}",
-            self.server()
-        );
     }
 
     /// At some time every peer stops acting: the deadlines must do the rest.
