@@ -133,6 +133,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         let most = self.core.snapshot.settings.max_header_bytes;
+        self.core.described.clear();
         match session.scanner.scan(&input) {
             Scan::Incomplete if input.len() >= most || input.receivable() == 0 => {
                 session.input = Some(input);
