@@ -1,4 +1,4 @@
-//! Pooled 64 KiB buffers.
+//! Pooled buffers that receive 64 KiB.
 //!
 //! ```text
 //!   0        HEADROOM          start            end                 HEADROOM + CAPACITY (76 KiB)

@@ -1,7 +1,7 @@
 //! The seam: what an engine must supply.
 //!
 //! Callers submit [`Op`]s and get [`Event`]s back. An engine keeps these promises, and the
-//! conformance suite (`tests/conformance.rs`) holds every engine to them:
+//! conformance suite (`tests/conformance/`) holds every engine to them:
 //!
 //! 1. **One final event per operation**, always, also after [`Engine::cancel`] and
 //!    [`Engine::close`]. An event with `more` set is not final; only [`Op::Accept`] and
@@ -261,7 +261,7 @@ pub trait Engine {
     /// Wakes this engine from elsewhere.
     fn waker(&self) -> Arc<dyn Wake>;
 
-    /// The pool of 64 KiB buffers of this engine.
+    /// The pool of buffers of this engine.
     fn buffers(&self) -> &BufferPool;
 
     /// A non-blocking TCP socket for a connection to `addr`'s family, with the options of

@@ -1,7 +1,7 @@
 //! Descriptors, buffers, pipes and time. Has never heard of HTTP.
 //!
 //! ```text
-//!        Service (one per reactor: HTTP server, origin, load generator, relay)
+//!        Service (one per reactor: HTTP server, origin, relay)
 //!     ▲ incoming, event, deadline, message          │ submit, cancel, arm, close, splice …
 //!     │                                             ▼
 //!   Reactor: one thread's loop ─── Wheel (deadlines) ─── Mailbox (messages from other threads)

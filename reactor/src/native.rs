@@ -11,7 +11,7 @@ use crate::sys;
 /// What a kernel engine is opened with.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
-    /// 64 KiB buffers that may be out at a time.
+    /// Buffers that may be out at a time.
     pub buffers: usize,
     /// Options of accepted and dialled sockets.
     pub socket: SocketOptions,

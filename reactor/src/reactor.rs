@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acceptor::{Acceptor, LogGate};
-use crate::engine::{Close, Engine, Event, Fd, Key, Outcome};
+use crate::engine::{Engine, Event, Fd, Key, Outcome};
 use crate::mailbox::{Address, Mail, Mailbox};
 use crate::placement::Placement;
 use crate::planted::{self, Bug};
@@ -243,7 +243,8 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
                 if self.engine.adopt(incoming.fd).is_err() {
                     self.ended += 1;
                     self.connections += 1;
-                    return self.engine.close(incoming.fd, Close::Orderly);
+                    // The engine does not have it.
+                    return crate::sys::close(incoming.fd);
                 }
             }
         }

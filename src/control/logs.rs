@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, Receiver, Sender};
@@ -13,7 +13,7 @@ use crossbeam_channel::{bounded, Receiver, Sender};
 use crate::policy::settings::{LogSink, Logging};
 use crate::server::access_log::LogSource;
 
-/// Appends to a file, and opens it again on demand (SIGUSR1 after a rotation).
+/// Has a log file opened again (SIGUSR1 after a rotation).
 #[derive(Clone, Debug)]
 pub struct Reopener(Arc<AtomicBool>);
 
@@ -178,11 +178,25 @@ fn write_lines(mut out: impl Write, mail: &Receiver<ErrorMail>, dropped: &Atomic
     }
 }
 
+/// The running writer of the access log.
+#[derive(Debug)]
+pub struct AccessWriter {
+    /// Disconnected when the writer has ended.
+    ended: Receiver<()>,
+    /// Opens the log again, if it is a file.
+    pub reopener: Option<Reopener>,
+}
+
+impl AccessWriter {
+    /// Waits until the last line is written, after all reactors have ended; a second at most, since a
+    /// reader may have stalled.
+    pub fn wait(&self) {
+        let _ = self.ended.recv_timeout(LAST_LINES);
+    }
+}
+
 /// Starts the thread that writes the access log; it ends when all reactors have.
-pub fn start_access_log(
-    sink: &LogSink,
-    source: LogSource,
-) -> io::Result<(JoinHandle<()>, Option<Reopener>)> {
+pub fn start_access_log(sink: &LogSink, source: LogSource) -> io::Result<AccessWriter> {
     let (out, reopener): (Box<dyn Write + Send>, _) = match sink {
         LogSink::Stdout => (Box::new(io::stdout()), None),
         LogSink::File(path) => {
@@ -190,10 +204,14 @@ pub fn start_access_log(
             (Box::new(file), Some(reopener))
         }
     };
-    let thread = thread::Builder::new()
+    let (alive, ended) = bounded(0);
+    thread::Builder::new()
         .name("access-log".to_owned())
-        .spawn(move || write_batches(BufWriter::with_capacity(64 * 1024, out), &source))?;
-    Ok((thread, reopener))
+        .spawn(move || {
+            write_batches(BufWriter::with_capacity(64 * 1024, out), &source);
+            drop::<Sender<()>>(alive);
+        })?;
+    Ok(AccessWriter { ended, reopener })
 }
 
 fn write_batches(mut out: impl Write, source: &LogSource) {
@@ -296,7 +314,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let (log, source) = channel();
-        let (thread, reopener) = start_access_log(&LogSink::File(path.clone()), source).unwrap();
+        let writer = start_access_log(&LogSink::File(path.clone()), source).unwrap();
         let moved = folder.path().join("access.log.1");
         let mut lines = b"one\n".to_vec();
         log.hand_over(&mut lines);
@@ -304,11 +322,11 @@ mod tests {
             thread::yield_now();
         }
         fs::rename(&path, &moved).unwrap();
-        reopener.unwrap().reopen();
+        writer.reopener.as_ref().unwrap().reopen();
         lines = b"two\n".to_vec();
         log.hand_over(&mut lines);
         drop(log);
-        thread.join().unwrap();
+        writer.wait();
         assert_eq!(fs::read(&moved).unwrap(), b"one\n");
         assert_eq!(fs::read(&path).unwrap(), b"two\n");
     }

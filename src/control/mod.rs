@@ -1,4 +1,4 @@
-//! Everything that is not traffic: the files, names, and later signals and the admin API. Makes
+//! Everything that is not traffic: the files, names, logs, signals. Makes
 //! snapshots and publishes them.
 
 pub mod check;

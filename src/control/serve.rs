@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -16,11 +15,12 @@ use toron_reactor::{
 };
 
 use super::config::{load, Inputs, Loaded};
-use super::logs::{start_access_log, start_error_log, ErrorLog, Reopeners};
+use super::logs::{start_access_log, start_error_log, AccessWriter, ErrorLog, Reopeners};
 use super::resolve::{Endpoints, Resolver};
 use crate::args::ServeArgs;
 use crate::http::answer::{Answer, Rendering};
-use crate::policy::settings::{EngineChoice, Settings};
+use crate::policy::settings::{Endpoint, EngineChoice, RouteKind, Settings};
+use crate::policy::snapshot::Snapshot;
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{Message, Server};
@@ -30,8 +30,8 @@ use crate::server::{Message, Server};
 const BACKLOG: u32 = 4096;
 /// How long the start waits for names to resolve; after that requests get a 502 until they do.
 const FIRST_RESOLVE: Duration = Duration::from_secs(2);
-/// Buffers of 64 KiB that one reactor may have out. Idle connections and requests that wait for
-/// their response hold none; a head that is not whole yet, a client that does not take its response
+/// Buffers that one reactor may have out, 76 KiB each (304 MiB in all, taken when needed). Idle connections and requests that wait for
+/// their response hold none; a head of more than 4 KiB that is not whole yet, a client that does not take its response
 /// and a copied body hold one each.
 const BUFFERS: usize = 4096;
 
@@ -92,7 +92,8 @@ fn serve(
     let (chosen, why) = engine_kind(settings.engine).choose()?;
     log::info!("engine {why}");
     let listeners = open_listeners(&settings)?;
-    let resolver = Resolver::start(endpoints.in_use(), settings.dns_refresh)?;
+    let names = names_in(&loaded.snapshot);
+    let resolver = Resolver::start(names, settings.dns_refresh)?;
     if !resolver.wait_until_tried(FIRST_RESOLVE) {
         log::warn!("some upstream names are not resolved yet; serving nevertheless");
     }
@@ -131,7 +132,7 @@ fn serve(
     process.mind(signals, &mut endpoints);
     drop(listeners);
     if let Some(writer) = log_writer {
-        let _ = writer.join();
+        writer.wait();
     }
     log::info!("ended");
     Ok(())
@@ -154,7 +155,7 @@ fn open_listeners(settings: &Settings) -> io::Result<Vec<TcpListener>> {
     settings.listen.iter().map(open).collect()
 }
 
-type LogWriter = Option<JoinHandle<()>>;
+type LogWriter = Option<AccessWriter>;
 
 fn open_access_log(
     settings: &Settings,
@@ -164,8 +165,8 @@ fn open_access_log(
         return Ok((None, None));
     };
     let (log, source) = access_log::channel();
-    let (writer, reopener) = start_access_log(sink, source)?;
-    reopeners.add(reopener);
+    let writer = start_access_log(sink, source)?;
+    reopeners.add(writer.reopener.clone());
     Ok((Some(log), Some(writer)))
 }
 
@@ -221,13 +222,9 @@ impl Process<'_> {
         log::info!("{name}: draining");
         self.shared.draining.store(true, Ordering::Relaxed);
         self.pool.send_to_running(|_| Message::Changed);
-        let again = wait_for_another(&mut signals, settings.drain_delay);
-        let grace = if again {
-            Duration::ZERO
-        } else {
-            settings.shutdown_grace
-        };
-        for outcome in self.pool.stop(grace) {
+        end_on_another(signals);
+        std::thread::sleep(settings.drain_delay);
+        for outcome in self.pool.stop(settings.shutdown_grace) {
             if let Err(error) = outcome {
                 log::error!("a reactor ended by an error: {error}");
             }
@@ -268,27 +265,43 @@ impl Process<'_> {
             log::warn!("reload: a change of {what} needs a restart; the rest is applied");
         }
         let refresh = after.dns_refresh;
-        self.resolver.watch(endpoints.in_use(), refresh);
+        self.resolver.watch(names_in(&loaded.snapshot), refresh);
+        if !self.resolver.wait_until_tried(FIRST_RESOLVE) {
+            log::warn!("reload: some upstream names are not resolved yet");
+        }
         self.shared.snapshot.store(Arc::new(loaded.snapshot));
         self.pool.send_to_running(|_| Message::Changed);
         log::info!("reload: done");
     }
 }
 
-/// Goes on serving for `delay`; a second signal ends that at once.
-fn wait_for_another(signals: &mut Signals, delay: Duration) -> bool {
-    // signal-hook has no wait with a limit.
-    let step = Duration::from_millis(50);
-    let mut left = delay;
-    while !left.is_zero() {
+/// The endpoints behind the routes of a configuration.
+fn names_in(snapshot: &Snapshot) -> Vec<Arc<Endpoint>> {
+    let mut names: Vec<Arc<Endpoint>> = Vec::new();
+    for route in snapshot.table.routes() {
+        if let RouteKind::Upstream(upstream) = &route.kind {
+            let endpoints = upstream.targets.iter().map(|target| &target.endpoint);
+            names.extend(endpoints.cloned());
+        }
+    }
+    names.sort_by_key(|endpoint| endpoint.id);
+    names.dedup_by_key(|endpoint| endpoint.id);
+    names
+}
+
+/// A second signal to end is heeded at once.
+fn end_on_another(mut signals: Signals) {
+    let waiting = std::thread::Builder::new().name("second-signal".to_owned());
+    let started = waiting.spawn(move || {
         if signals
-            .pending()
+            .forever()
             .any(|signal| matches!(signal, SIGTERM | SIGINT))
         {
-            return true;
+            log::warn!("a second signal: ending at once");
+            std::process::exit(1);
         }
-        std::thread::sleep(left.min(step));
-        left = left.saturating_sub(step);
+    });
+    if let Err(error) = started {
+        log::warn!("a second signal will not be heeded: {error}");
     }
-    false
 }

@@ -19,7 +19,7 @@ use super::Origin;
 const GRACE: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted; the kernel cuts it to `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
-/// Buffers per reactor (64 KiB each, made when needed). A client that does not read keeps one, so
+/// Buffers per reactor (76 KiB each, made when needed). A client that does not read keeps one, so
 /// there must be more of them than a test has such clients.
 const BUFFERS: usize = 4096;
 

@@ -238,13 +238,7 @@ impl Transaction {
     }
 
     fn connect_failed(&mut self, now: Time, why: ConnectFailure, out: &mut Orders) {
-        if self.retries_left > 0 {
-            self.retries_left -= 1;
-            self.connect_at = after(now, self.limits.connect_timeout);
-            out.push(Order::Connect {
-                fresh: false,
-                other_target: true,
-            });
+        if self.connect_elsewhere(now, out) {
             return;
         }
         let verdict = match why {
@@ -373,9 +367,8 @@ impl Transaction {
                         self.resent = true;
                         return self.connect_again(now, true, false, out);
                     }
-                    if self.facts.idempotent && self.retries_left > 0 {
-                        self.retries_left -= 1;
-                        return self.connect_again(now, false, true, out);
+                    if self.facts.idempotent && self.connect_elsewhere(now, out) {
+                        return;
                     }
                 }
                 self.answer_without_close(now, Verdict::UpstreamClosed, out);
@@ -385,6 +378,16 @@ impl Transaction {
             Download::Done if self.upload == Upload::Tunnel => self.sever(out),
             Download::Answering | Download::Done => {}
         }
+    }
+
+    /// Tries another target, if retries are left (R21).
+    fn connect_elsewhere(&mut self, now: Time, out: &mut Orders) -> bool {
+        let may = self.retries_left > 0;
+        if may {
+            self.retries_left -= 1;
+            self.connect_again(now, false, true, out);
+        }
+        may
     }
 
     fn connect_again(&mut self, now: Time, fresh: bool, other_target: bool, out: &mut Orders) {
@@ -597,14 +600,7 @@ impl Transaction {
     }
 
     fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
-        if self.retries_left > 0 {
-            self.retries_left -= 1;
-            self.connect_at = after(now, self.limits.connect_timeout);
-            out.push(Order::Connect {
-                fresh: false,
-                other_target: true,
-            });
-        } else {
+        if !self.connect_elsewhere(now, out) {
             self.answer_without_close(now, Verdict::ConnectFailed, out);
         }
     }

@@ -157,15 +157,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.upstream = None;
         }
-        if let Some(connection) = self.core.upstreams.get_mut(token) {
-            connection.served += 1;
-        }
-        if self.core.upstreams.idle_len() == 1 {
+        let due = now + keep;
+        if self.core.upstreams.idle_len() == 1 || due < self.core.sweep_at {
             let sweep = *self
                 .core
                 .sweep
                 .get_or_insert_with(|| self.cx.wheel.insert(Lane::IdleSweep.key(token)));
-            self.cx.wheel.arm(sweep, Some(now + keep));
+            self.cx.wheel.arm(sweep, Some(due));
+            self.core.sweep_at = due;
         }
     }
 }

@@ -6,7 +6,7 @@ use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
-use super::Kit;
+use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::HeadScanner;
 use crate::proxy::transaction::{self, ClientEnd, Input};
 
@@ -114,9 +114,13 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         match self.take_buffer(session) {
             Some(mut buf) => {
+                // What waits are interim heads and a 100 or two: they fit.
                 buf.extend(&waiting);
-                buf.extend(text);
+                let taken = buf.extend(text);
                 self.send(session, buf, tag);
+                // The answer of a route may be longer than a buffer.
+                let rest = text.get(taken..).unwrap_or_default();
+                session.unsent = (!rest.is_empty()).then(|| (rest.to_vec(), tag));
             }
             None => {
                 waiting.extend_from_slice(text);
@@ -161,6 +165,15 @@ impl<E: Engine> Kit<'_, '_, E> {
         session.output.in_flight = None;
         if let Some((next, tag)) = session.output.pop() {
             self.send(session, next, tag);
+        } else if session
+            .unsent
+            .as_ref()
+            .is_some_and(|(_, unsent)| *unsent == tag)
+        {
+            // The rest of a text that did not fit.
+            if let Some((rest, tag)) = session.unsent.take() {
+                return self.send_text(session, &rest, tag);
+            }
         }
         match (tag, session.phase) {
             (_, Phase::Answering { then }) => self.end_client(session, then),
@@ -328,7 +341,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 } else {
                     settings.idle_timeout
                 };
-                earliest(after(session.since, length), drain.map(|d| d.idle_until))
+                earliest(
+                    after(session.since, length),
+                    drain.map(|d| d.idle_until.max(session.since + IDLE_WHILE_DRAINING)),
+                )
             }
             Phase::Head => after(session.since, settings.header_timeout),
             Phase::Exchange => session

@@ -1,5 +1,7 @@
 //! A request under way: carries out what the transaction orders.
 
+use std::rc::Rc;
+
 use toron_reactor::{Close, Engine, Op, Outcome};
 
 use super::body::Framing;
@@ -70,7 +72,10 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.transaction.upload(),
             exchange.transaction.download(),
         );
-        if upload == transaction::Upload::Head && exchange.request.is_none() {
+        if upload == transaction::Upload::Head
+            && exchange.request.is_none()
+            && !exchange.upstream_busy
+        {
             return self.send_request(session);
         }
         if upload == transaction::Upload::Tunnel && !exchange.upstream_busy {
@@ -176,7 +181,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         {
             if !session.awaits_buffer {
                 // What was kept does not fit for this target.
-                self.step(session, Input::UpstreamWriteFailed { untouched: false });
+                self.step(session, Input::BadHead);
             }
             return;
         }
@@ -409,7 +414,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.log_request(session, &exchange);
         self.core.exchanges -= 1;
         self.core.requests += 1;
-        if self.core.retired.len() < super::RETIRED_MOST {
+        // One that began before a reload must not keep the old configuration.
+        let is_current = Rc::ptr_eq(&exchange.snapshot, &self.core.snapshot);
+        if is_current && self.core.retired.len() < super::RETIRED_MOST {
             exchange.request = None;
             exchange.response = None;
             exchange.upload = Upload::default();

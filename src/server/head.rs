@@ -203,7 +203,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         match verdict {
             Verdict::Proxy(exchange) => self.begin_exchange(session, exchange),
             // The scan is done again when there is a buffer.
-            Verdict::Wait => session.scanner = HeadScanner::request(),
+            Verdict::Wait => {
+                // The client is not the one that is slow.
+                session.since = self.now();
+                session.scanner = HeadScanner::request();
+            }
             Verdict::Refuse(refusal) => self.refuse(session, refusal),
             Verdict::Written { whole, keep_alive } => {
                 self.answer_written(session, whole, keep_alive);
@@ -478,8 +482,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             _ => false,
         };
         self.core.path_room = room;
+        let fits = fits && buf.extend(body) == body.len();
         if fits {
-            buf.extend(body);
             exchange.request = Some(buf);
         }
         fits

@@ -76,6 +76,8 @@ pub(crate) struct Core {
     balancers: Vec<Option<RoundRobin>>,
     upstreams: Connections,
     sweep: Option<TimerId>,
+    /// What it is armed for.
+    sweep_at: Time,
     /// Heads are written here first.
     scratch: Vec<u8>,
     /// Paths are normalised here.
@@ -196,6 +198,7 @@ impl Server {
             balancers,
             upstreams: Connections::default(),
             sweep: None,
+            sweep_at: Time(0),
             scratch: Vec::with_capacity(16 * 1024),
             path_room: Vec::new(),
             described: Vec::new(),
@@ -260,7 +263,15 @@ impl Server {
                 Lane::UpstreamRecv => kit.upstream_received(session, outcome),
                 Lane::UpstreamSend => kit.upstream_sent(session, outcome),
                 Lane::UpstreamReadable => kit.upstream_readable(session, &outcome),
-                _ => kit.upstream_writable(session, &outcome),
+                Lane::UpstreamWritable => kit.upstream_writable(session, &outcome),
+                Lane::ClientRecv
+                | Lane::ClientSend
+                | Lane::ClientReadable
+                | Lane::ClientWritable
+                | Lane::ClientHangup
+                | Lane::Buffer
+                | Lane::Deadline
+                | Lane::IdleSweep => {}
             }),
             // Idle: it was closed, or sent what nobody asked for (R17).
             None => {
@@ -279,8 +290,10 @@ impl Server {
                 cx.engine.close(connection.fd, Close::Orderly);
             }
         }
-        if let Some(timer) = self.core.sweep {
-            cx.wheel.arm(timer, self.core.upstreams.next_expiry());
+        let next = self.core.upstreams.next_expiry();
+        if let (Some(timer), Some(at)) = (self.core.sweep, next) {
+            cx.wheel.arm(timer, Some(at));
+            self.core.sweep_at = at;
         }
     }
 

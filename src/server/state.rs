@@ -120,8 +120,6 @@ impl Upload {
 pub struct Download {
     pub(super) source: Source,
     pub(super) framing: Framing,
-    /// Framed and ready to be sent.
-    pub(super) staged: Option<Buf>,
     pub(super) pipe: Option<Pipe>,
     pub(super) copies: bool,
     /// The whole body has come.
@@ -148,7 +146,6 @@ impl Download {
 
     /// Gives everything back that is held.
     pub fn give_back<E: Engine>(&mut self, engine: &mut E) {
-        self.staged = None;
         if let Some(pipe) = self.pipe.take() {
             engine.return_pipe(pipe);
         }

@@ -89,6 +89,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         if let Some(buf) = self.leftover(session) {
             return self.tunnel_from_client(session, buf);
         }
+        if !session.spill.is_empty() {
+            // A buffer is awaited for it.
+            return;
+        }
         if session.eof {
             return self.tunnel_client_eof(session);
         }

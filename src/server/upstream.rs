@@ -24,8 +24,6 @@ pub struct Connection {
     pub polls_readable: bool,
     /// A wait for the socket to be writable is in flight.
     pub polls_writable: bool,
-    /// Requests it has carried.
-    pub served: u32,
     /// When it must not be used any more, if idle.
     pub idle_until: Time,
 }
@@ -48,7 +46,6 @@ impl Connections {
             recv: None,
             polls_readable: false,
             polls_writable: false,
-            served: 0,
             idle_until: Time(0),
         })
     }
@@ -96,12 +93,11 @@ impl Connections {
     /// Takes the idle connection of `endpoint` that was used last, for `owner`.
     pub fn take_idle(&mut self, endpoint: u32, owner: Token, now: Time) -> Option<Token> {
         let list = self.idle.get_mut(&endpoint)?;
-        let token = list.pop()?;
+        // Those announced for a shorter time may be over while older ones are not.
+        let all = &self.all;
+        let is_good = |&t: &Token| all.get(t).is_some_and(|c| c.idle_until > now);
+        let token = list.remove(list.iter().rposition(is_good)?);
         let connection = self.all.get_mut(token)?;
-        if connection.idle_until <= now {
-            list.push(token);
-            return None;
-        }
         self.idle_count -= 1;
         connection.owner = Some(owner);
         Some(token)

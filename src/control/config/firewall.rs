@@ -41,6 +41,9 @@ fn either(section: &Section<'_>, key: &'static str, older: &'static str) -> bool
     use_older.is_some()
 }
 
+/// Fields that a request head may have at most: room for so many is set apart on the stack.
+const MOST_FIELDS: i64 = 256;
+
 fn number(s: &Section<'_>, key: &'static str, older: &'static str, most: i64) -> Option<i64> {
     let use_older = either(s, key, older);
     let written = s.integer(key, 0..=most);
@@ -125,7 +128,7 @@ pub fn read(s: Section<'_>) -> Firewall {
     }
     let header_timeout = duration(&s, "header_timeout", "headerTimeoutMs");
     let bytes = number(&s, "max_header_bytes", "maxHeaderBytes", 1 << 30);
-    let count = number(&s, "max_header_count", "maxHeaderCount", 1000);
+    let count = number(&s, "max_header_count", "maxHeaderCount", MOST_FIELDS);
     at_least(&s, "max_header_bytes", "maxHeaderBytes", bytes, 256);
     at_least(&s, "max_header_count", "maxHeaderCount", count, 1);
     let rate = number(&s, "min_body_rate", "minBodyRateBps", i64::from(u32::MAX));
