@@ -7,6 +7,22 @@
 //!                                                                        one snapshot, swapped whole
 //!                                                                        control/{config, …}
 //! ```
+//!
+//! From the ground up; each floor imports only those below it, and no two files import each other
+//! (`tests/floors.rs` holds both):
+//!
+//! | floor | what it knows |
+//! | --- | --- |
+//! | `reactor` (a crate of its own) | descriptors, buffers, pipes, time; all `unsafe`, every system call of the data path |
+//! | [`http`] | HTTP/1.1 on the wire: heads, framing, chunks, paths, canned answers; pure functions |
+//! | [`policy`] | decisions and what holds: routes, balancing, settings; pure |
+//! | [`proxy`] | the life of one request as a state machine, without descriptor, clock or allocation |
+//! | [`server`] | where HTTP meets descriptors: orders become operations, completions become inputs |
+//! | [`control`] | what is not traffic: files, names, logs, signals |
+//! | [`origin`] | the test origin, `toron upstream` |
+//! | `main`, `cli` | the command line; [`args`] is what it asks for |
+//!
+//! Ids such as I18, R12 or F4 in comments and test names are rules; `docs/rules.md` says what each is.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! Accepting: what runs on a reactor's listening sockets, and what happens when descriptors run
-//! out (interface.md, Out of resources).
+//! out.
 //!
 //! A failed accept stops accepting for [`FIRST_PAUSE`], doubling to [`LONGEST_PAUSE`], so that no
 //! core spins on a queue that cannot be taken from. A few of those who wait are refused with a

@@ -195,7 +195,7 @@ pub enum Shutdown {
     Both,
 }
 
-/// Options every accepted and dialled TCP socket gets (ingress.md, Sockets): `TCP_NODELAY`, and
+/// Options every accepted and dialled TCP socket gets: `TCP_NODELAY`, and
 /// `SO_KEEPALIVE` with these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {

@@ -1,4 +1,4 @@
-//! Which target takes a request (routing.md R18). State of one reactor and one route; nothing is
+//! Which target takes a request (R18). State of one reactor and one route; nothing is
 //! shared.
 
 /// Smooth weighted round robin: over one cycle (the sum of the weights) every target is taken as

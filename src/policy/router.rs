@@ -1,4 +1,4 @@
-//! Which route takes a request (routing.md R1 to R5).
+//! Which route takes a request (R1 to R5).
 //!
 //! Compiled once per change, read by every reactor without a lock. A look-up walks a tree of path
 //! segments down to the deepest prefix that the path has, then tries the prefixes on the way back
@@ -295,7 +295,7 @@ impl Table {
     /// The route of a request.
     ///
     /// `host` is the host of the request as received, with or without port; `path` the normalised
-    /// path without query (ingress.md I6); `method` as received (methods have case, RFC 9110,
+    /// path without query (I6); `method` as received (methods have case, RFC 9110,
     /// section 9.1); `header` gives the value of a field by its lower-case name, the first if
     /// there are several.
     pub fn lookup<'r>(

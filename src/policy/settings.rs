@@ -77,7 +77,7 @@ pub struct Settings {
     /// Engine of the reactors.
     pub engine: EngineChoice,
     /// Total time for a header block from its first byte: the smaller of `server.read_timeout` and
-    /// `firewall.header_timeout`, zeros left out (ingress.md I3). Zero is off: both are.
+    /// `firewall.header_timeout`, zeros left out (I3). Zero is off: both are.
     pub header_timeout: Duration,
     /// Window of the sliding read deadline of a request body without a route's own (I18). Zero is
     /// off.
@@ -142,7 +142,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Who made a route (routing.md R6). On the same key the earlier one here wins.
+/// Who made a route (R6). On the same key the earlier one here wins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Source {
     /// The configuration files.
@@ -219,7 +219,7 @@ pub struct FixedResponse {
     pub body: String,
 }
 
-/// What becomes of chunked request bodies (ingress.md, Chunked requests).
+/// What becomes of chunked request bodies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkedMode {
     /// Decoded and validated at the edge, sent on with a length where it was collected whole.
@@ -273,7 +273,7 @@ pub struct Limits {
     pub response_header_timeout: Duration,
     /// How long an upstream may neither take nor send a byte (I26). Zero is off.
     pub upstream_idle_timeout: Duration,
-    /// How long a tunnel may be silent (routing.md R14). Zero is off.
+    /// How long a tunnel may be silent (R14). Zero is off.
     pub upgrade_idle_timeout: Duration,
     /// From the request parsed to the response headers (I32).
     pub header_deadline: Option<Duration>,

@@ -9,8 +9,10 @@
 //!
 //! ```text
 //!  Upload     Held ─▶ Head ─▶ Moving ─▶ Done                 (client → upstream)
-//!                       │        └────▶ Stopped              (nothing more will be passed on)
-//!                       └──────────────▶ Tunnel ─▶ Done
+//!              ▲       │ └──────┼──────▶ Done                 the body came with the head
+//!              │       ├────────┴──────▶ Stopped              nothing more will be passed on
+//!              │       └────────── Done ▶ Tunnel ─▶ Done
+//!              └─ Head, Done: sent again on another connection
 //!
 //!  Download   Waiting ⇄ Interim                              (upstream → client)
 //!                │ └──▶ Moving ─▶ Done

@@ -166,7 +166,7 @@ pub(crate) fn describe(request: &RequestHead<'_, '_>, path: &[u8], out: &mut Vec
     cut(path, LOGGED.2, out);
 }
 
-/// Who may use `/internal/` (interface.md, Built in).
+/// Who may use `/internal/`.
 fn admit(snapshot: &Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr) -> Result<(), Answer> {
     let admin = &snapshot.settings.admin;
     let Some(key) = &admin.key else {

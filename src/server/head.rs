@@ -251,8 +251,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.judge(session, &arrival)
     }
 
-    /// The checks between phase 1 and the dial, in their order (ingress.md, Route lookup and the
-    /// order of checks).
+    /// The checks between phase 1 and the dial, in their order: built-in endpoints, route, chunked
+    /// mode, declared length, target. No step after a refusal runs.
     fn judge(&mut self, session: &mut Session, arrival: &Arrival<'_, '_, '_>) -> Verdict {
         let Arrival {
             snapshot,

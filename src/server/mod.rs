@@ -3,11 +3,13 @@
 //!
 //! ```text
 //!  incoming ─▶ head.rs ──────▶ exchange.rs ◀──▶ proxy::transaction
-//!              │ refusals        │ connect.rs   dial, idle connections (upstream.rs)
-//!              ▼                 │ upload.rs    client ─▶ upstream: copy, splice
-//!            ending.rs ◀─────────┤ download.rs  upstream ─▶ client: heads, copy, splice
-//!            keep, close, linger │ tunnel.rs    both ways, raw
-//!                                └ body.rs      chunks in place
+//!              │ lookup.rs       │ connect.rs   dial, idle connections (upstream.rs)
+//!              │ builtin.rs      │ upload.rs    client ─▶ upstream: copy, splice (splice.rs)
+//!              ▼ refusals        │ download.rs  upstream ─▶ client: heads, copy, splice
+//!            ending.rs ◀─────────┤ tunnel.rs    both ways, raw
+//!            keep, close, linger └ body.rs      chunks in place
+//!
+//!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
 //! ```
 //!
 //! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
@@ -139,7 +141,7 @@ struct Drain {
 }
 
 /// How long an idle connection may stay when the server ends: a request that is on its way is
-/// still answered (interface.md, Signals).
+/// still answered.
 const IDLE_WHILE_DRAINING: Duration = Duration::from_secs(1);
 /// Exchanges kept for use again; at about 1 KiB each.
 const RETIRED_MOST: usize = 256;

@@ -25,7 +25,7 @@ pub const UPSTREAM_IDLE: Duration = Duration::from_secs(5);
 pub const UPGRADE_IDLE: Duration = Duration::from_secs(7);
 /// An idle upstream connection.
 pub const IDLE_UPSTREAM: Duration = Duration::from_secs(9);
-/// toron's own 100, and the longest time of lingering (ingress.md I11, I9).
+/// toron's own 100, and the longest time of lingering (I11, I9).
 const CONTINUE_AND_LINGER: Duration = Duration::from_secs(1 + 5);
 /// Requests that a client sends at most.
 pub const REQUESTS: u32 = 5;

@@ -1,4 +1,4 @@
-//! The limits of a route: its own keys, else what it inherits, and the guardrail (ingress.md I7,
+//! The limits of a route: its own keys, else what it inherits, and the guardrail (I7,
 //! I16, I21).
 
 use std::sync::Arc;

@@ -267,7 +267,7 @@ fn read_prefix(s: &Section<'_>) -> String {
     }
 }
 
-/// A prefix in the form of a normalised path (ingress.md I6): unreserved characters not encoded,
+/// A prefix in the form of a normalised path (I6): unreserved characters not encoded,
 /// anything outside ASCII encoded, no repeated or trailing slash. The error completes `"…" `.
 pub fn normal_prefix(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {

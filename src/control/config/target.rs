@@ -1,4 +1,4 @@
-//! The URL of a target (routing.md R16).
+//! The URL of a target (R16).
 
 /// A target as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
