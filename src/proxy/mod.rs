@@ -4,6 +4,8 @@
 //!   facts, input ──▶ transaction (state, window) ──▶ order
 //! ```
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub mod facts;
 pub mod input;
 pub mod order;
