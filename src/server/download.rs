@@ -280,8 +280,6 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn download_send(&mut self, session: &mut Session, buf: Buf) {
-        // A 100 that still waits for a buffer comes too late.
-        session.unsent = None;
         self.send(session, buf, Tag::Response);
         self.step(session, Input::DownloadWaits(Side::Client));
     }

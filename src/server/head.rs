@@ -24,7 +24,7 @@ use crate::http::{
 };
 use crate::policy::router::Lookup;
 use crate::policy::settings::{self, ChunkedMode, Route, RouteKind, Settings, Upstream};
-use crate::proxy::transaction::{ClientEnd, Facts, Limits, Transaction};
+use crate::proxy::transaction::{ClientEnd, Facts, Limits, Orders, Transaction};
 
 /// Most fields of a head that a configuration may allow.
 pub const MOST_FIELDS: usize = 256;
@@ -96,7 +96,7 @@ impl Arrival<'_, '_, '_> {
 /// What phase 1 came to.
 enum Verdict {
     /// The request goes on to an upstream.
-    Proxy(Box<Exchange>),
+    Proxy(Box<Exchange>, Orders),
     /// There is no buffer for the request; one is awaited.
     Wait,
     /// toron answers.
@@ -201,7 +201,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.core.path_room = room;
         session.input = Some(input);
         match verdict {
-            Verdict::Proxy(exchange) => self.begin_exchange(session, exchange),
+            Verdict::Proxy(exchange, orders) => {
+                self.begin_exchange(session, exchange, &orders);
+            }
             // The scan is done again when there is a buffer.
             Verdict::Wait => {
                 // The client is not the one that is slow.
@@ -301,7 +303,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
             RouteKind::Upstream(upstream) => {
                 match self.prepare(session, arrival, route, upstream) {
-                    Ok(Some(exchange)) => Verdict::Proxy(exchange),
+                    Ok(Some((exchange, orders))) => Verdict::Proxy(exchange, orders),
                     Ok(None) => Verdict::Wait,
                     Err(answer) => arrival.refuse(answer),
                 }
@@ -317,7 +319,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         arrival: &Arrival<'_, '_, '_>,
         route: &Arc<Route>,
         upstream: &Upstream,
-    ) -> Result<Option<Box<Exchange>>, Answer> {
+    ) -> Result<Option<(Box<Exchange>, Orders)>, Answer> {
         let Arrival {
             snapshot,
             request,
@@ -361,7 +363,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             takes_interim: request.facts.version == Version::Http11,
         };
         let limits = limits(&snapshot.settings, &route.limits, upstream);
-        let (transaction, _) = Transaction::begin(self.now(), facts, limits);
+        let (transaction, orders) = Transaction::begin(self.now(), facts, limits);
         let mut exchange = self.fresh_exchange(snapshot, transaction, request.facts);
         exchange.route = index;
         exchange.request_id = request_id;
@@ -376,7 +378,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         session.request_len = head_len + taken;
         exchange.log.extend_from_slice(&self.core.described);
-        Ok(Some(exchange))
+        Ok(Some((exchange, orders)))
     }
 
     fn fresh_exchange(
@@ -430,11 +432,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange
     }
 
-    fn begin_exchange(&mut self, session: &mut Session, exchange: Box<Exchange>) {
+    fn begin_exchange(&mut self, session: &mut Session, exchange: Box<Exchange>, orders: &Orders) {
         session.phase = Phase::Exchange;
         session.exchange = Some(exchange);
         self.core.exchanges += 1;
-        self.connect(session, false, false);
+        self.carry_out(session, orders);
     }
 
     /// Writes the request for the present target anew, from what is kept of it. `false` when it

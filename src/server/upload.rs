@@ -278,7 +278,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         exchange.upload.give_back(self.cx.engine);
-        exchange.upload.copies = true;
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
