@@ -2,12 +2,16 @@
 //! become its inputs.
 //!
 //! ```text
-//!  incoming ─▶ head.rs ──────▶ exchange.rs ◀──▶ proxy::transaction
-//!              │ lookup.rs       │ connect.rs   dial, idle connections (upstream.rs)
-//!              │ builtin.rs      │ upload.rs    client ─▶ upstream: copy, splice (splice.rs)
-//!              ▼ refusals        │ download.rs  upstream ─▶ client: heads, copy, splice
-//!            ending.rs ◀─────────┤ tunnel.rs    both ways, raw
-//!            keep, close, linger └ body.rs      chunks in place
+//!  incoming ─▶ head.rs    phase 1
+//!              ▼
+//!            judge.rs ──────▶ prepare.rs ──▶ exchange.rs ◀──▶ proxy::transaction
+//!              │ lookup.rs                     │ connect.rs   dial, idle connections (upstream.rs)
+//!              │ builtin.rs                    │ upload.rs    client ─▶ upstream: copy, splice
+//!              ▼                               │ download.rs  upstream ─▶ client: heads, copy, splice
+//!            refuse.rs                         │ tunnel.rs    both ways, raw
+//!              ▼                               │ body.rs      chunks in place
+//!            ending.rs ◀───────────────────────┘ splice.rs    pipes
+//!            keep, close, linger
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
 //! ```
@@ -25,8 +29,11 @@ mod download;
 mod ending;
 mod exchange;
 mod head;
+mod judge;
 mod lane;
 mod lookup;
+mod prepare;
+mod refuse;
 mod session;
 pub mod shared;
 mod splice;

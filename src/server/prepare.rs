@@ -1,0 +1,305 @@
+//! From a judged request to an exchange: the target is chosen, and the request for it written.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use toron_reactor::{Buf, Engine};
+
+use super::body::{Chunked, Source};
+use super::builtin::ip_text;
+use super::head::MOST_FIELDS;
+use super::judge::Arrival;
+use super::session::{Phase, Session};
+use super::state::{Download, Exchange, Upload};
+use super::{Kit, Pinned};
+use crate::http::answer::Answer;
+use crate::http::forward::sane_request_id;
+use crate::http::path::{normalise, strip_prefix};
+use crate::http::request::{self, UpgradeAsked};
+use crate::http::{
+    field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, RequestBody,
+    RequestFacts, RequestHead, UpstreamFraming, Version,
+};
+use crate::policy::settings::{self, Route, RouteKind, Settings, Upstream};
+use crate::proxy::transaction::{Facts, Limits, Orders, Transaction};
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Makes the exchange: the target is chosen and the request for it written. `None` when there
+    /// is no buffer for it; one is awaited.
+    pub(super) fn prepare(
+        &mut self,
+        session: &mut Session,
+        arrival: &Arrival<'_, '_, '_>,
+        route: &Arc<Route>,
+        upstream: &Upstream,
+    ) -> Result<Option<(Box<Exchange>, Orders)>, Answer> {
+        let Arrival {
+            snapshot,
+            request,
+            head_len,
+            path,
+            input,
+            ..
+        } = *arrival;
+        let Some(mut buf) = self.take_buffer(session) else {
+            return Ok(None);
+        };
+        let index = route.id as usize;
+        let target = self
+            .core
+            .balancers
+            .get_mut(index)
+            .and_then(Option::as_mut)
+            .and_then(|balancer| balancer.next(|_| true))
+            .unwrap_or(0);
+        let mut request_id = [0; 32];
+        self.core.request_id.next(&mut request_id);
+        let forwarding = Forwarding {
+            settings: &snapshot.settings,
+            route,
+            upstream,
+            target,
+            peer: session.peer.ip(),
+            request_id: &request_id,
+        };
+        if !forwarding.write(&request, path, &mut self.core.scratch, &mut buf) {
+            return Err(Answer::HeadTooLarge);
+        }
+        let have = input.get(head_len..).unwrap_or_default();
+        let (source, taken) = first_portion(&request.facts, have, &mut buf);
+        let facts = Facts {
+            idempotent: request.facts.method.is_idempotent(),
+            outstanding: source.outstanding(),
+            keep_alive: request.facts.keep_alive,
+            upgrade: request.facts.upgrade == UpgradeAsked::Yes,
+            expects_continue: request.facts.expect == Expect::Continue,
+            takes_interim: request.facts.version == Version::Http11,
+        };
+        let limits = limits(&snapshot.settings, &route.limits, upstream);
+        let (transaction, orders) = Transaction::begin(self.now(), facts, limits);
+        let mut exchange = self.fresh_exchange(snapshot, transaction, request.facts);
+        exchange.route = index;
+        exchange.request_id = request_id;
+        exchange.head_len = head_len;
+        exchange.target = target;
+        exchange.request = Some(buf);
+        exchange.upload = Upload::new(source);
+        exchange.bytes_in = taken as u64;
+        exchange.host.clear();
+        if let Some(host) = request.host {
+            exchange.host.extend_from_slice(host.as_bytes());
+        }
+        session.request_len = head_len + taken;
+        exchange.log.extend_from_slice(&self.core.described);
+        Ok(Some((exchange, orders)))
+    }
+
+    fn fresh_exchange(
+        &mut self,
+        snapshot: &Rc<Pinned>,
+        transaction: Transaction,
+        facts: RequestFacts,
+    ) -> Box<Exchange> {
+        let started = self.now();
+        let Some(mut exchange) = self.core.retired.pop() else {
+            return Box::new(Exchange {
+                transaction,
+                snapshot: Rc::clone(snapshot),
+                route: 0,
+                facts,
+                started,
+                head_len: 0,
+                kept: Vec::new(),
+                request_id: [0; 32],
+                target: 0,
+                dials: 0,
+                upstream: None,
+                request: None,
+                upstream_busy: false,
+                upstream_touched: false,
+                interim_seen: false,
+                response: None,
+                scanner: HeadScanner::response(),
+                upload: Upload::default(),
+                download: Download::default(),
+                status: 0,
+                bytes_in: 0,
+                bytes_out: 0,
+                host: Vec::new(),
+                log: Vec::new(),
+            });
+        };
+        exchange.transaction = transaction;
+        exchange.snapshot = Rc::clone(snapshot);
+        exchange.facts = facts;
+        exchange.started = started;
+        exchange.kept.clear();
+        exchange.dials = 0;
+        exchange.upstream_busy = false;
+        exchange.upstream_touched = false;
+        exchange.interim_seen = false;
+        exchange.status = 0;
+        exchange.bytes_in = 0;
+        exchange.bytes_out = 0;
+        exchange.log.clear();
+        exchange
+    }
+
+    pub(super) fn begin_exchange(
+        &mut self,
+        session: &mut Session,
+        exchange: Box<Exchange>,
+        orders: &Orders,
+    ) {
+        session.phase = Phase::Exchange;
+        session.exchange = Some(exchange);
+        self.core.exchanges += 1;
+        self.carry_out(session, orders);
+    }
+
+    /// Writes the request for the present target anew, from what is kept of it. `false` when it
+    /// must wait for a buffer, or cannot be done.
+    pub(crate) fn rebuild_request(&mut self, session: &mut Session) -> bool {
+        let Some(mut buf) = self.take_buffer(session) else {
+            return false;
+        };
+        let Some(exchange) = session.exchange.as_deref_mut() else {
+            return false;
+        };
+        let snapshot = Rc::clone(&exchange.snapshot);
+        let kept = match session.input.as_deref() {
+            Some(input) if exchange.kept.is_empty() => {
+                input.get(..session.request_len).unwrap_or_default()
+            }
+            _ => exchange.kept.as_slice(),
+        };
+        let (head, body) = kept.split_at_checked(exchange.head_len).unwrap_or_default();
+        let mut slots = field_slots::<MOST_FIELDS>();
+        let limits = HeadLimits {
+            max_fields: MOST_FIELDS,
+        };
+        let Ok(request) = request::parse(head, &limits, &mut slots) else {
+            return false;
+        };
+        let mut room = std::mem::take(&mut self.core.path_room);
+        room.resize(head.len().max(room.len()), 0);
+        let fits = match (
+            normalise(request.path, &mut room),
+            snapshot.table.routes().get(exchange.route),
+        ) {
+            (Ok(path), Some(route)) => match &route.kind {
+                RouteKind::Upstream(upstream) => Forwarding {
+                    settings: &snapshot.settings,
+                    route,
+                    upstream,
+                    target: exchange.target,
+                    peer: session.peer.ip(),
+                    request_id: &exchange.request_id,
+                }
+                .write(&request, path, &mut self.core.scratch, &mut buf),
+                RouteKind::Respond(_) => false,
+            },
+            _ => false,
+        };
+        self.core.path_room = room;
+        let fits = fits && buf.extend(body) == body.len();
+        if fits {
+            exchange.request = Some(buf);
+        }
+        fits
+    }
+}
+
+/// Appends the body bytes that came with the head, as far as they can be sent on as they are, and
+/// returns what is left of the body and how many bytes were taken.
+fn first_portion(facts: &RequestFacts, have: &[u8], buf: &mut Buf) -> (Source, usize) {
+    match facts.body {
+        RequestBody::None => (Source::None, 0),
+        RequestBody::Length(n) => {
+            let wanted = usize::try_from(n).unwrap_or(usize::MAX).min(have.len());
+            let taken = buf.extend(have.get(..wanted).unwrap_or_default());
+            (Source::Length(n - taken as u64), taken)
+        }
+        RequestBody::Chunked => (Source::Chunked(Chunked::default()), 0),
+    }
+}
+
+fn limits(settings: &Settings, route: &settings::Limits, upstream: &Upstream) -> Limits {
+    let alternatives = match upstream.targets.as_slice() {
+        [only] => only.endpoint.addresses().len(),
+        several => several.len(),
+    };
+    let retries = (upstream.retries as usize).min(alternatives.saturating_sub(1));
+    Limits {
+        connect_timeout: settings.connect_timeout,
+        read_timeout: route.read_timeout,
+        min_progress_bytes: route.min_progress_bytes,
+        write_timeout: route.write_timeout,
+        response_header_timeout: route.response_header_timeout,
+        upstream_idle_timeout: route.upstream_idle_timeout,
+        upgrade_idle_timeout: route.upgrade_idle_timeout,
+        header_deadline: route.header_deadline.unwrap_or_default(),
+        request_deadline: route.request_deadline.unwrap_or_default(),
+        retries: u8::try_from(retries).unwrap_or(u8::MAX),
+    }
+}
+
+/// What a forwarded head depends on.
+struct Forwarding<'a> {
+    settings: &'a Settings,
+    route: &'a Route,
+    upstream: &'a Upstream,
+    target: usize,
+    peer: IpAddr,
+    request_id: &'a [u8; 32],
+}
+
+impl Forwarding<'_> {
+    /// Writes the head into `buf`. `false` if it does not fit.
+    fn write(
+        &self,
+        request: &RequestHead<'_, '_>,
+        path: &[u8],
+        out: &mut Vec<u8>,
+        buf: &mut Buf,
+    ) -> bool {
+        let Some(target) = self.upstream.targets.get(self.target) else {
+            return false;
+        };
+        let stripped = self.stripped(path);
+        let trusted = self
+            .settings
+            .trusted_proxies
+            .iter()
+            .any(|cidr| cidr.contains(self.peer));
+        let mut ip = [0; 48];
+        let ip = ip_text(self.peer, &mut ip);
+        let forward = Forward {
+            path: stripped.unwrap_or(path),
+            stripped: stripped.map(|_| self.route.prefix.as_bytes()),
+            target_path: target.path.as_bytes(),
+            target_authority: target.authority.as_bytes(),
+            preserve_host: self.upstream.preserve_host,
+            trusted,
+            peer_ip: ip,
+            client_ip: ip,
+            scheme: b"http",
+            request_id: sane_request_id(request, trusted).unwrap_or(self.request_id),
+            via: self.settings.via,
+            expect: true,
+            keep_alive: true,
+            framing: UpstreamFraming::AsReceived,
+        };
+        out.clear();
+        write_request_head(request, &forward, out);
+        buf.extend(out) == out.len()
+    }
+
+    fn stripped<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        if !self.upstream.strip_prefix || self.route.prefix == "/" {
+            return None;
+        }
+        strip_prefix(path, self.route.prefix.as_bytes())
+    }
+}
