@@ -686,3 +686,5 @@ impl Transaction {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

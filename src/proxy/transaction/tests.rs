@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-const T0: Time = Time(1_000_000_000_000);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const T0: Time = Time(1_000_000_000_000);
 
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Limits {
         connect_timeout: 10 * SECOND,
         read_timeout: 5 * SECOND,
@@ -26,7 +26,7 @@ fn limits() -> Limits {
     }
 }
 
-fn get() -> Facts {
+pub(super) fn get() -> Facts {
     Facts {
         idempotent: true,
         outstanding: 0,
@@ -37,7 +37,7 @@ fn get() -> Facts {
     }
 }
 
-fn post(outstanding: u64) -> Facts {
+pub(super) fn post(outstanding: u64) -> Facts {
     Facts {
         idempotent: false,
         outstanding,
@@ -45,7 +45,7 @@ fn post(outstanding: u64) -> Facts {
     }
 }
 
-fn plain() -> ResponseFacts {
+pub(super) fn plain() -> ResponseFacts {
     ResponseFacts {
         keep_alive: true,
         switches: false,
@@ -284,11 +284,7 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
                     "{}",
                     context()
                 );
-                assert!(
-                    after.response.is_some() && !keep_upstream,
-                    "{}",
-                    context()
-                );
+                assert!(after.response.is_some() && !keep_upstream, "{}", context());
                 assert!(!after.client_eof && after.facts.keep_alive, "{}", context());
             }
             if *client == ClientEnd::Keep {
