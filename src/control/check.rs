@@ -157,14 +157,14 @@ fn deadlines(route: &Route) -> Vec<String> {
     let mut parts = Parts(Vec::new());
     let (limits, sources) = (&route.limits, &route.limit_sources);
     let read = off_or(limits.read_timeout);
-    parts.add("read", "read_timeout", read, sources.read_timeout);
+    parts.add("read", "read_timeout", &read, sources.read_timeout);
     let write = off_or(limits.write_timeout);
-    parts.add("write", "write_timeout", write, sources.write_timeout);
+    parts.add("write", "write_timeout", &write, sources.write_timeout);
     if let RouteKind::Upstream(_) = route.kind {
         body_deadlines(&mut parts, limits, sources);
         upstream_deadlines(&mut parts, limits, sources);
         total_deadlines(&mut parts, limits, sources);
-        let mode = limits.chunked_mode.as_str().to_owned();
+        let mode = limits.chunked_mode.as_str();
         let by = sources.chunked_mode;
         parts.add("chunked", "inbound_chunked_mode", mode, by);
     }
@@ -174,7 +174,7 @@ fn deadlines(route: &Route) -> Vec<String> {
 struct Parts(Vec<String>);
 
 impl Parts {
-    fn add(&mut self, name: &str, key: &str, value: String, by: SetBy) {
+    fn add(&mut self, name: &str, key: &str, value: &str, by: SetBy) {
         if !is_pending(&format!("routes[].{key}")) {
             self.0.push(format!("{name} {value} ({})", by.as_str()));
         }
@@ -183,35 +183,34 @@ impl Parts {
 
 fn body_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     let body = limits.body_timeout.map_or("off".to_owned(), show_duration);
-    parts.add("body", "body_timeout", body, sources.body_timeout);
+    parts.add("body", "body_timeout", &body, sources.body_timeout);
     let rate = match limits.min_body_rate {
         0 => "off".to_owned(),
         rate => show_rate(rate),
     };
-    parts.add("body rate", "min_body_rate", rate, sources.min_body_rate);
+    parts.add("body rate", "min_body_rate", &rate, sources.min_body_rate);
     if limits.client_half_close == HalfClose::Abort {
-        let aborts = "aborts".to_owned();
-        parts.add("half-close", "client_half_close", aborts, SetBy::Route);
+        parts.add("half-close", "client_half_close", "aborts", SetBy::Route);
     }
 }
 
 fn upstream_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     let head = off_or(limits.response_header_timeout);
     let by = sources.response_header_timeout;
-    parts.add("response header", "response_header_timeout", head, by);
+    parts.add("response header", "response_header_timeout", &head, by);
     let idle = off_or(limits.upstream_idle_timeout);
     let by = sources.upstream_idle_timeout;
-    parts.add("upstream idle", "upstream_idle_timeout", idle, by);
+    parts.add("upstream idle", "upstream_idle_timeout", &idle, by);
     let upgrade = off_or(limits.upgrade_idle_timeout);
     let by = sources.upgrade_idle_timeout;
-    parts.add("upgrade idle", "upgrade_idle_timeout", upgrade, by);
+    parts.add("upgrade idle", "upgrade_idle_timeout", &upgrade, by);
 }
 
 fn total_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     if let Some(deadline) = limits.header_deadline {
         let shown = show_duration(deadline);
         let by = sources.header_deadline;
-        parts.add("header deadline", "header_deadline", shown, by);
+        parts.add("header deadline", "header_deadline", &shown, by);
     }
     if let Some(deadline) = limits.request_deadline {
         let covers = match limits.request_deadline_covers_upgrades {
@@ -219,7 +218,7 @@ fn total_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
             false => "",
         };
         let shown = show_duration(deadline) + covers;
-        parts.add("request deadline", "request_deadline", shown, SetBy::Route);
+        parts.add("request deadline", "request_deadline", &shown, SetBy::Route);
     }
 }
 
