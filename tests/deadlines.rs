@@ -8,10 +8,10 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::client::Client;
-use support::http::End;
+use support::http::{End, Head};
 use support::setup::{Engine, Route, Settings};
 use support::toron::Toron;
-use support::upstream::{Script, Step, Then, Upstream, When};
+use support::upstream::{Connection, Script, Step, Then, Upstream, When};
 use support::{contains, show, PATIENCE};
 
 /// Each test on both engines.
@@ -78,7 +78,7 @@ impl Rig {
 
     fn upstream_has_request(&self) {
         let seen = self.upstream.wait_for(PATIENCE, |all| {
-            all.iter().flat_map(|c| c.heads()).count() > 0
+            all.iter().flat_map(Connection::heads).count() > 0
         });
         assert!(seen, "nothing came to the upstream");
     }
@@ -281,8 +281,8 @@ fn i11_what_is_owed_is_drained(engine: Engine) {
         let connections = rig.upstream.connections();
         let targets: Vec<&str> = connections
             .iter()
-            .flat_map(|c| c.heads())
-            .map(|head| head.target())
+            .flat_map(Connection::heads)
+            .map(Head::target)
             .collect();
         // A machine that stands still for 100 ms closes the connection; it reads no request then.
         let kept = contains(&client.received, b"\r\n\r\nOK");
@@ -306,6 +306,6 @@ fn i11_what_is_owed_does_not_come(engine: Engine) {
     let mut next = rig.client(GET);
     assert!(next.receive_responses(1, PATIENCE));
     let connections = rig.upstream.connections();
-    let mut heads = connections.iter().flat_map(|c| c.heads());
+    let mut heads = connections.iter().flat_map(Connection::heads);
     assert!(heads.all(|head| head.target() != "/evil"));
 }
