@@ -351,6 +351,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
+        // The upstream is done with; a client that does not take the answer must not hold the slot.
+        exchange.permit = None;
         let keep = exchange.transaction.will_keep_client() && !draining;
         if !keep {
             exchange.transaction.forbid_keep_alive();
@@ -411,6 +413,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(mut exchange) = session.exchange.take() else {
             return;
         };
+        exchange.permit = None;
         self.log_request(session, &exchange);
         self.core.exchanges -= 1;
         self.core.requests += 1;

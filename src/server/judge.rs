@@ -1,6 +1,7 @@
 //! Between phase 1 and the dial: what may go on, and what is refused.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use toron_reactor::{Buf, Engine};
 
@@ -14,6 +15,7 @@ use crate::http::answer::{Answer, Rendering};
 use crate::http::method::Method;
 use crate::http::path::normalise;
 use crate::http::{Expect, RequestBody, RequestFacts, RequestHead, Target};
+use crate::policy::bulkhead::Permit;
 use crate::policy::router::Lookup;
 use crate::policy::settings::{ChunkedMode, Route, RouteKind, Settings};
 use crate::proxy::transaction::Orders;
@@ -42,6 +44,15 @@ impl Arrival<'_, '_, '_> {
         })
     }
 
+    /// For an answer in the scratch buffer that holds no slot.
+    fn written(&self, keep_alive: bool) -> Verdict {
+        Verdict::Written {
+            whole: self.whole,
+            keep_alive,
+            permit: None,
+        }
+    }
+
     fn rendering<'r>(&self, draining: bool, allow: &'r str) -> Rendering<'r> {
         Rendering {
             client: self.request.facts.version,
@@ -64,6 +75,8 @@ pub(super) enum Verdict {
     Written {
         whole: Option<usize>,
         keep_alive: bool,
+        /// The slot of the route that answers, until the answer has been sent.
+        permit: Option<Permit>,
     },
 }
 
@@ -105,13 +118,12 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// The checks between phase 1 and the dial, in their order: built-in endpoints, route, chunked
-    /// mode, declared length, target. No step after a refusal runs.
+    /// mode, declared length, bulkhead, target. No step after a refusal runs.
     fn judge(&mut self, session: &mut Session, arrival: &Arrival<'_, '_, '_>) -> Verdict {
         let Arrival {
             snapshot,
             request,
             path,
-            whole,
             ..
         } = *arrival;
         let draining = self.core.is_draining();
@@ -122,7 +134,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     self.core.scratch.clear();
                     let rendering = arrival.rendering(draining, "");
                     let keep_alive = write_json(&text, &rendering, &mut self.core.scratch);
-                    Verdict::Written { whole, keep_alive }
+                    arrival.written(keep_alive)
                 }
             };
         }
@@ -139,22 +151,44 @@ impl<E: Engine> Kit<'_, '_, E> {
                 let allow = allow.join(", ");
                 let rendering = arrival.rendering(draining, &allow);
                 let keep_alive = self.write_answer(Answer::MethodNotAllowed, &rendering);
-                return Verdict::Written { whole, keep_alive };
+                return arrival.written(keep_alive);
             }
         };
         if let Some(answer) = check_body(&request.facts, route) {
             return arrival.refuse(answer);
         }
+        let Some(permit) = snapshot.admit(route) else {
+            return arrival.refuse(Answer::RouteFull);
+        };
+        self.take_on(session, arrival, route, permit)
+    }
+
+    /// A request that has passed all checks and holds its slot.
+    fn take_on(
+        &mut self,
+        session: &mut Session,
+        arrival: &Arrival<'_, '_, '_>,
+        route: &Arc<Route>,
+        permit: Permit,
+    ) -> Verdict {
         match &route.kind {
             RouteKind::Respond(fixed) => {
                 self.core.scratch.clear();
-                let rendering = arrival.rendering(draining, "");
+                let rendering = arrival.rendering(self.core.is_draining(), "");
                 let keep_alive = fixed_answer(fixed).write(&rendering, &mut self.core.scratch);
-                Verdict::Written { whole, keep_alive }
+                Verdict::Written {
+                    whole: arrival.whole,
+                    keep_alive,
+                    permit: Some(permit),
+                }
             }
             RouteKind::Upstream(upstream) => {
                 match self.prepare(session, arrival, route, upstream) {
-                    Ok(Some((exchange, orders))) => Verdict::Proxy(exchange, orders),
+                    Ok(Some((mut exchange, orders))) => {
+                        exchange.permit = Some(permit);
+                        Verdict::Proxy(exchange, orders)
+                    }
+                    // Judged again when there is a buffer: nothing is in flight until then.
                     Ok(None) => Verdict::Wait,
                     Err(answer) => arrival.refuse(answer),
                 }

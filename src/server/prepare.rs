@@ -107,6 +107,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 transaction,
                 snapshot: Rc::clone(snapshot),
                 route: 0,
+                permit: None,
                 facts,
                 started,
                 head_len: 0,

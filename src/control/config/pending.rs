@@ -43,7 +43,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "routes[].cooldown_period",
     "routes[].passive_statuses",
     "routes[].when_all_down",
-    "routes[].max_concurrency",
     "routes[].min_body_rate",
     "routes[].body_timeout",
     "routes[].client_half_close",
