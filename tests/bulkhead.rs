@@ -159,6 +159,7 @@ fn i13_keep_alive_survives_where_nothing_is_owed(engine: Engine) {
     let toron = Toron::start(&settings(engine, &upstream, 1));
     upstream.begin(hang());
     let held = hold(&toron, &upstream, 1);
+    assert!(upstream.wait_for_answers(PATIENCE, 1));
     upstream.set_script(Script::default());
 
     // Without a body, and with one that came with the head: the connection goes on.
@@ -286,12 +287,13 @@ fn i15_an_upgraded_stream_holds_its_slot_until_it_ends(engine: Engine) {
         assert_full(&response(&mut sent(&toron, &get("/slow"))));
         tunnel.send(b"bytes\n", PATIENCE);
         assert_eq!(in_flight(&toron, "/slow"), 1);
-        if by_client {
-            tunnel.close();
-        } else {
+        if !by_client {
             tunnel.send(b"end\n", PATIENCE);
             assert!(tunnel.receive_until_end(PATIENCE));
+            // Half a tunnel is one still.
+            assert_eq!(in_flight(&toron, "/slow"), 1);
         }
+        tunnel.close();
         await_in_flight(&toron, "/slow", 0);
         upstream.begin(Script::default());
         assert_eq!(response(&mut sent(&toron, &get("/slow"))).status, 200);

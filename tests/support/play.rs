@@ -301,10 +301,9 @@ fn hold(case: &Case, stage: &Stage, public: SocketAddr, path: &str) -> Result<Cl
         format!("GET {path} HTTP/1.1\r\nHost: t.example\r\n\r\n").as_bytes(),
         case.limit(),
     );
-    let arrived = stage
+    stage
         .upstream
-        .wait_for(case.limit(), |c| c.iter().any(|c| !c.requests.is_empty()));
-    arrived
+        .wait_for_answers(case.limit(), 1)
         .then_some(client)
         .ok_or("the held request did not reach the upstream".into())
 }
