@@ -164,7 +164,9 @@ fn i13_keep_alive_survives_where_nothing_is_owed(engine: Engine) {
 
     // Without a body, and with one that came with the head: the connection goes on.
     let whole = "POST /slow HTTP/1.1\r\nHost: t.example\r\nContent-Length: 4\r\n\r\nbody";
-    for request in [get("/slow/a").as_str(), whole] {
+    let chunks = "POST /slow HTTP/1.1\r\nHost: t.example\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  2\r\nbo\r\n2;x=y\r\ndy\r\n0\r\nX-A: b\r\n\r\n";
+    for request in [get("/slow/a").as_str(), whole, chunks] {
         let mut client = sent(&toron, request);
         let refused = response(&mut client);
         assert_full(&refused);
@@ -183,6 +185,7 @@ fn i13_keep_alive_survives_where_nothing_is_owed(engine: Engine) {
         "POST /slow HTTP/1.1\r\nHost: t.example\r\nContent-Length: 10\r\n\r\nbody",
         "POST /slow HTTP/1.1\r\nHost: t.example\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
         "POST /slow HTTP/1.1\r\nHost: t.example\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /slow HTTP/1.1\r\nHost: t.example\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nb\r\nx\r\n\r\n",
     ] {
         let mut client = sent(&toron, owing);
         let refused = response(&mut client);
@@ -411,6 +414,32 @@ fn i32_i33_deadlines_release_the_slot(engine: Engine) {
     }
 }
 
+/// `-1` opts out of the guardrail, and the log says so at start.
+fn i16_a_route_without_any_cap(engine: Engine) {
+    let upstream = Upstream::start();
+    upstream.begin(hang());
+    let mut settings = settings(engine, &upstream, 1);
+    settings.routes[0].extra = vec![
+        ("max_concurrency", "-1".into()),
+        ("response_header_timeout", "60s".into()),
+    ];
+    let toron = Toron::start(&settings);
+    let warned = |line: &String| line.contains("WARN") && line.contains("without any cap");
+    let log = toron.process().log_lines();
+    assert_eq!(log.iter().filter(|line| warned(line)).count(), 1, "{log:?}");
+    let held = hold(&toron, &upstream, 100);
+    assert_eq!(in_flight(&toron, "/slow"), 100);
+    reset(held);
+    // With the guardrail: a pool of eight gives two.
+    settings.worker_pool_size = 8;
+    settings.routes[0].extra.remove(0);
+    let toron = Toron::start(&settings);
+    let held = hold(&toron, &upstream, 2);
+    assert_full(&response(&mut sent(&toron, &get("/slow"))));
+    assert_eq!(read_out(&toron)[0].cap, Some(2));
+    reset(held);
+}
+
 macro_rules! on_both_engines {
     ($($name:ident: $epoll:ident, $io_uring:ident;)*) => {$(
         #[test]
@@ -441,6 +470,9 @@ on_both_engines! {
     i15_an_upgraded_stream_holds_its_slot_until_it_ends:
         i15_an_upgraded_stream_holds_its_slot_until_it_ends_on_epoll,
         i15_an_upgraded_stream_holds_its_slot_until_it_ends_on_io_uring;
+    i16_a_route_without_any_cap:
+        i16_a_route_without_any_cap_on_epoll,
+        i16_a_route_without_any_cap_on_io_uring;
     i17_a_reload_keeps_the_counters:
         i17_a_reload_keeps_the_counters_on_epoll,
         i17_a_reload_keeps_the_counters_on_io_uring;

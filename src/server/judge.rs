@@ -12,6 +12,7 @@ use super::session::Session;
 use super::state::Exchange;
 use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
+use crate::http::chunk::{Decoder, Event};
 use crate::http::method::Method;
 use crate::http::path::normalise;
 use crate::http::{Expect, RequestBody, RequestFacts, RequestHead, Target};
@@ -29,15 +30,25 @@ pub(super) struct Arrival<'a, 'b, 'f> {
     pub(super) path: &'a [u8],
     /// The whole buffer, head included.
     pub(super) input: &'a Buf,
-    /// The length of the request, if it is whole in the buffer.
-    pub(super) whole: Option<usize>,
 }
 
 impl Arrival<'_, '_, '_> {
+    /// The length of the request, if it is whole in the buffer: then an answer of toron's own leaves
+    /// nothing owed.
+    fn whole(&self) -> Option<usize> {
+        let rest = self.input.get(self.head_len..)?;
+        let body = match self.request.facts.body {
+            RequestBody::None => 0,
+            RequestBody::Length(n) => usize::try_from(n).ok().filter(|&n| n <= rest.len())?,
+            RequestBody::Chunked => chunked_length(rest)?,
+        };
+        Some(self.head_len + body)
+    }
+
     fn refuse(&self, answer: Answer) -> Verdict {
         Verdict::Refuse(Refusal {
             answer,
-            whole: self.whole,
+            whole: self.whole(),
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
@@ -47,7 +58,7 @@ impl Arrival<'_, '_, '_> {
     /// For an answer in the scratch buffer that holds no slot.
     fn written(&self, keep_alive: bool) -> Verdict {
         Verdict::Written {
-            whole: self.whole,
+            whole: self.whole(),
             keep_alive,
             permit: None,
         }
@@ -57,7 +68,7 @@ impl Arrival<'_, '_, '_> {
         Rendering {
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
-            keep_alive: self.request.facts.keep_alive && self.whole.is_some() && !draining,
+            keep_alive: self.request.facts.keep_alive && self.whole().is_some() && !draining,
             allow,
         }
     }
@@ -90,14 +101,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         head_len: usize,
         room: &mut [u8],
     ) -> Verdict {
-        let whole = whole_length(&request.facts, head_len, input.len());
         let mut arrival = Arrival {
             snapshot,
             request,
             head_len,
             path: b"*",
             input,
-            whole,
         };
         if request.target == Target::Asterisk {
             return arrival.refuse(Answer::Options);
@@ -177,7 +186,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 let rendering = arrival.rendering(self.core.is_draining(), "");
                 let keep_alive = fixed_answer(fixed).write(&rendering, &mut self.core.scratch);
                 Verdict::Written {
-                    whole: arrival.whole,
+                    whole: arrival.whole(),
                     keep_alive,
                     permit: Some(permit),
                 }
@@ -197,15 +206,19 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 }
 
-/// The length of the request in the buffer, if its body is whole there.
-fn whole_length(facts: &RequestFacts, head_len: usize, have: usize) -> Option<usize> {
-    match facts.body {
-        RequestBody::None => Some(head_len),
-        RequestBody::Length(n) => {
-            let end = head_len.checked_add(usize::try_from(n).ok()?)?;
-            (end <= have).then_some(end)
+/// The length of a chunked body with its framing, if all of it is there and well formed.
+fn chunked_length(bytes: &[u8]) -> Option<usize> {
+    let mut decoder = Decoder::default();
+    let mut trailers = Vec::new();
+    let mut at = 0;
+    loop {
+        let step = decoder.feed(bytes.get(at..)?, &mut trailers);
+        at += step.consumed;
+        match step.event {
+            Event::Data { .. } => {}
+            Event::Done => return Some(at),
+            Event::NeedMore | Event::Fault(_) => return None,
         }
-        RequestBody::Chunked => None,
     }
 }
 

@@ -438,5 +438,7 @@ fn built_in(route: &Route, warn: &dyn Fn(&str)) {
 }
 
 #[cfg(test)]
+mod guardrail_tests;
+#[cfg(test)]
 #[path = "config_tests.rs"]
 mod tests;
