@@ -8,6 +8,7 @@ pub mod balance;
 pub mod bulkhead;
 pub mod cidr;
 mod map;
+pub mod memory;
 pub mod router;
 pub mod settings;
 pub mod snapshot;

@@ -30,25 +30,25 @@ pub(super) struct Arrival<'a, 'b, 'f> {
     pub(super) path: &'a [u8],
     /// The whole buffer, head included.
     pub(super) input: &'a Buf,
+    /// The length of the request, if it is whole in the buffer; a chunked one never counts as such.
+    pub(super) whole: Option<usize>,
 }
 
 impl Arrival<'_, '_, '_> {
-    /// The length of the request, if it is whole in the buffer: then an answer of toron's own leaves
-    /// nothing owed.
-    fn whole(&self) -> Option<usize> {
-        let rest = self.input.get(self.head_len..)?;
-        let body = match self.request.facts.body {
-            RequestBody::None => 0,
-            RequestBody::Length(n) => usize::try_from(n).ok().filter(|&n| n <= rest.len())?,
-            RequestBody::Chunked => chunked_length(rest)?,
+    /// The length of the request, if nothing of it is owed when toron answers by itself.
+    fn nothing_owed(&self) -> Option<usize> {
+        let chunked = || match self.request.facts.body {
+            RequestBody::Chunked => chunked_length(self.input.get(self.head_len..)?),
+            RequestBody::None | RequestBody::Length(_) => None,
         };
-        Some(self.head_len + body)
+        self.whole
+            .or_else(|| chunked().map(|body| self.head_len + body))
     }
 
     fn refuse(&self, answer: Answer) -> Verdict {
         Verdict::Refuse(Refusal {
             answer,
-            whole: self.whole(),
+            whole: self.nothing_owed(),
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
@@ -58,7 +58,7 @@ impl Arrival<'_, '_, '_> {
     /// For an answer in the scratch buffer that holds no slot.
     fn written(&self, keep_alive: bool) -> Verdict {
         Verdict::Written {
-            whole: self.whole(),
+            whole: self.nothing_owed(),
             keep_alive,
             permit: None,
         }
@@ -68,7 +68,7 @@ impl Arrival<'_, '_, '_> {
         Rendering {
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
-            keep_alive: self.request.facts.keep_alive && self.whole().is_some() && !draining,
+            keep_alive: self.request.facts.keep_alive && self.nothing_owed().is_some() && !draining,
             allow,
         }
     }
@@ -101,12 +101,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         head_len: usize,
         room: &mut [u8],
     ) -> Verdict {
+        let whole = whole_length(&request.facts, head_len, input.len());
         let mut arrival = Arrival {
             snapshot,
             request,
             head_len,
             path: b"*",
             input,
+            whole,
         };
         if request.target == Target::Asterisk {
             return arrival.refuse(Answer::Options);
@@ -186,7 +188,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 let rendering = arrival.rendering(self.core.is_draining(), "");
                 let keep_alive = fixed_answer(fixed).write(&rendering, &mut self.core.scratch);
                 Verdict::Written {
-                    whole: arrival.whole(),
+                    whole: arrival.nothing_owed(),
                     keep_alive,
                     permit: Some(permit),
                 }
@@ -203,6 +205,18 @@ impl<E: Engine> Kit<'_, '_, E> {
                 }
             }
         }
+    }
+}
+
+/// The length of the request in the buffer, if its body is whole there.
+fn whole_length(facts: &RequestFacts, head_len: usize, have: usize) -> Option<usize> {
+    match facts.body {
+        RequestBody::None => Some(head_len),
+        RequestBody::Length(n) => {
+            let end = head_len.checked_add(usize::try_from(n).ok()?)?;
+            (end <= have).then_some(end)
+        }
+        RequestBody::Chunked => None,
     }
 }
 

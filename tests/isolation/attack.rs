@@ -58,7 +58,7 @@ impl Attack {
         matches!(self, Attack::Drip | Attack::Stall)
     }
 
-    fn attackers(self) -> usize {
+    pub fn attackers(self) -> usize {
         if self.is_upload() {
             64
         } else {

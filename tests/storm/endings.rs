@@ -35,7 +35,7 @@ pub struct Ending {
     pub play: fn(&mut Client, &mut Random) -> u16,
 }
 
-/// By the client in nine ways, by toron's own limits in four, by the upstream in eleven, and two
+/// By the client in eleven ways, by toron's own limits in four, by the upstream in eleven, and two
 /// that are served.
 pub const ENDINGS: &[Ending] = &[
     ending("served", &[200], |c, _| ask(c, "GET", "ok")),
@@ -47,6 +47,12 @@ pub const ENDINGS: &[Ending] = &[
     ending("client: FIN in the body", &[0], |c, r| in_body(c, r, false)),
     ending("client: reset in the body", &[0], |c, r| {
         in_body(c, r, true)
+    }),
+    ending("client: FIN while it is collected", &[0], |c, r| {
+        in_chunks(c, r, false)
+    }),
+    ending("client: reset while it is collected", &[0], |c, r| {
+        in_chunks(c, r, true)
     }),
     ending("client: reset while waiting", &[0], reset_while_waiting),
     ending("client: reset in the response", &[0], |c, r| {
@@ -175,6 +181,17 @@ fn in_body(client: &mut Client, random: &mut Random, by_reset: bool) -> u16 {
     );
     let stop = random.below(BIG as u64) as usize;
     client.send(&vec![b'u'; stop], PATIENCE);
+    leave(client, by_reset)
+}
+
+/// A short chunked body is collected before the upstream is dialled.
+fn in_chunks(client: &mut Client, random: &mut Random, by_reset: bool) -> u16 {
+    send(
+        client,
+        "POST /s/ok HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n",
+    );
+    let some = random.below(0x1000) as usize;
+    client.send(&vec![b'u'; some], PATIENCE);
     leave(client, by_reset)
 }
 
