@@ -29,10 +29,8 @@ pub use super::input::{possible, ConnectFailure, Input, Side};
 pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict, DRAIN_MOST};
 use super::reading::Reading;
 pub use super::state::{Download, Upload};
-use super::window::Window;
+use super::writing::Writing;
 
-/// A window of the client's receiving must move so many bytes (I29).
-const WRITE_QUOTA: u64 = 1024;
 /// An upstream that says nothing for this long does not mind a 100 from toron (I11).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
@@ -66,7 +64,7 @@ pub struct Transaction {
     header_deadline_at: Option<Time>,
     request_deadline_at: Option<Time>,
     reading: Reading,
-    write_window: Window,
+    writing: Writing,
 }
 
 fn after(now: Time, length: Duration) -> Option<Time> {
@@ -100,7 +98,7 @@ impl Transaction {
             header_deadline_at: after(now, limits.header_deadline),
             request_deadline_at: after(now, limits.request_deadline),
             reading: Reading::new(&limits),
-            write_window: Window::new(limits.write_timeout, WRITE_QUOTA),
+            writing: Writing::new(limits.write_timeout),
         };
         let mut out = Orders::none();
         out.push(Order::Connect {
@@ -146,6 +144,11 @@ impl Transaction {
             Input::BadHead => self.answer(now, Verdict::InvalidResponse, &mut out),
             Input::InterimSent => self.interim_sent(),
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
+            Input::Taken { bytes, queued } => {
+                if self.writing.taken(now, bytes, queued) {
+                    self.sever(&mut out);
+                }
+            }
             Input::DownloadWaits(side) => self.download_waits(now, side),
             Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
             Input::BadResponseBody => self.sever(&mut out),
@@ -175,7 +178,7 @@ impl Transaction {
             self.header_deadline_at,
             self.request_deadline_at,
             self.reading.deadline(),
-            self.write_window.deadline(),
+            self.writing.deadline(),
         ]
         .into_iter()
         .flatten()
@@ -461,7 +464,7 @@ impl Transaction {
         }
         if wanted && self.facts.takes_interim {
             self.download = Download::Interim;
-            self.write_window.run(now);
+            self.writing.run(now);
             out.push(Order::SendInterim);
         } else {
             out.push(Order::SkipInterim);
@@ -471,7 +474,7 @@ impl Transaction {
     fn interim_sent(&mut self) {
         if self.download == Download::Interim {
             self.download = Download::Waiting;
-            self.write_window.stop();
+            self.writing.stop();
         }
     }
 
@@ -501,17 +504,17 @@ impl Transaction {
     }
 
     fn sent(&mut self, now: Time, bytes: u64, pending: u64) {
-        self.write_window.progress(now, bytes, pending);
+        self.writing.progress(now, bytes, pending);
     }
 
     fn download_waits(&mut self, now: Time, side: Side) {
         match side {
             Side::Client => {
-                self.write_window.run(now);
+                self.writing.run(now);
                 self.upstream_idle_at = None;
             }
             Side::Upstream => {
-                self.write_window.stop();
+                self.writing.stop();
                 if !self.is_event_stream() && self.download == Download::Moving {
                     self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
                 }
@@ -569,7 +572,7 @@ impl Transaction {
         // A client that was too slow is not waited for (I9, I18).
         self.client_too_slow = verdict == Verdict::ClientTooSlow;
         self.download = Download::Answering;
-        self.write_window.run(now);
+        self.writing.run(now);
         out.push(Order::Answer(verdict));
     }
 
@@ -627,8 +630,10 @@ impl Transaction {
             self.answer(now, Verdict::ResponseHeaderTimeout, out);
         } else if due(self.reading.deadline()) {
             self.answer(now, Verdict::ClientTooSlow, out);
-        } else if due(self.write_window.deadline()) || due(self.tunnel_idle_at) {
+        } else if due(self.tunnel_idle_at) {
             self.sever(out);
+        } else if let Some(first) = self.writing.look(now) {
+            out.push(Order::Look { first });
         } else if due(self.upstream_idle_at) {
             self.answer(now, Verdict::UpstreamIdle, out);
         } else if due(self.continue_at) {
