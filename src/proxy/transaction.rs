@@ -8,7 +8,8 @@
 //! of the upload.
 //!
 //! ```text
-//!  Upload     Held ─▶ Head ─▶ Moving ─▶ Done                 (client → upstream)
+//!  Upload     Collecting ─▶ Held, Stopped                    (client → upstream)
+//!             Held ─▶ Head ─▶ Moving ─▶ Done
 //!              ▲       │ └──────┼──────▶ Done                 the body came with the head
 //!              │       ├────────┴──────▶ Stopped              nothing more will be passed on
 //!              │       └────────── Done ▶ Tunnel ─▶ Done
@@ -75,10 +76,14 @@ impl Transaction {
     /// Begins with a request that has passed all checks.
     #[must_use]
     pub fn begin(now: Time, facts: Facts, limits: Limits) -> (Self, Orders) {
-        let transaction = Transaction {
+        let mut transaction = Transaction {
             facts,
             limits,
-            upload: Upload::Held,
+            upload: if facts.collect {
+                Upload::Collecting
+            } else {
+                Upload::Held
+            },
             download: Download::Waiting,
             retries_left: limits.retries,
             reused: false,
@@ -90,7 +95,7 @@ impl Transaction {
             client_too_slow: false,
             response: None,
             finished: false,
-            connect_at: after(now, limits.connect_timeout),
+            connect_at: None,
             continue_at: None,
             response_header_at: None,
             upstream_idle_at: None,
@@ -101,10 +106,11 @@ impl Transaction {
             writing: Writing::new(limits.write_timeout),
         };
         let mut out = Orders::none();
-        out.push(Order::Connect {
-            fresh: false,
-            other_target: false,
-        });
+        if facts.collect {
+            out.push(Order::Collect);
+        } else {
+            transaction.connect_again(now, false, false, &mut out);
+        }
         (transaction, out)
     }
 
@@ -126,8 +132,10 @@ impl Transaction {
             Input::ConnectFailed(why) => self.connect_failed(now, why, &mut out),
             Input::HeadSent => self.head_sent(now, &mut out),
             Input::Received { bytes, last } => self.received(now, bytes, last),
+            Input::Collected => self.collected(now, &mut out),
+            Input::NoMemory => self.answer(now, Verdict::BufferMemory, &mut out),
             Input::Passed => self.passed(now),
-            Input::UploadWaits(side) => self.upload_waits(now, side),
+            Input::UploadWaits(side) => self.upload_waits(now, side, &mut out),
             Input::UploadDone => self.upload_done(now),
             Input::BadBody => self.answer(now, Verdict::BadBody, &mut out),
             Input::BodyTooLarge => self.answer(now, Verdict::BodyTooLarge, &mut out),
@@ -163,28 +171,6 @@ impl Transaction {
         out
     }
 
-    /// The earliest deadline in force.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        if self.finished {
-            return None;
-        }
-        [
-            self.connect_at,
-            self.continue_at,
-            self.response_header_at,
-            self.upstream_idle_at,
-            self.tunnel_idle_at,
-            self.header_deadline_at,
-            self.request_deadline_at,
-            self.reading.deadline(),
-            self.writing.deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-    }
-
     /// Where the upload is.
     #[must_use]
     pub fn upload(&self) -> Upload {
@@ -207,7 +193,7 @@ impl Transaction {
     #[must_use]
     pub fn keeps_request(&self) -> bool {
         match self.upload {
-            Upload::Held | Upload::Head => true,
+            Upload::Collecting | Upload::Held | Upload::Head => true,
             Upload::Done => {
                 self.download == Download::Waiting && self.is_replayable() && self.may_resend()
             }
@@ -243,6 +229,13 @@ impl Transaction {
     }
 
     // ---- in the order of a request's life ----
+
+    /// Of a body that is longer than what is collected the rest is streamed.
+    fn collected(&mut self, now: Time, out: &mut Orders) {
+        self.came_whole = self.source_done;
+        self.reading.pause(now);
+        self.connect_again(now, false, false, out);
+    }
 
     fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
         self.connect_at = None;
@@ -301,9 +294,13 @@ impl Transaction {
         }
     }
 
-    fn upload_waits(&mut self, now: Time, side: Side) {
+    fn upload_waits(&mut self, now: Time, side: Side, out: &mut Orders) {
         match side {
             Side::Client => {
+                // Nobody but toron can invite a body that is collected (I11).
+                if self.upload == Upload::Collecting && !self.continued {
+                    return self.send_continue(now, out);
+                }
                 if self.continued {
                     self.reading.run(now);
                 }
@@ -378,7 +375,7 @@ impl Transaction {
 
     fn stop_upload(&mut self, out: &mut Orders) {
         match self.upload {
-            Upload::Moving => out.push(Order::StopUpload),
+            Upload::Moving | Upload::Collecting => out.push(Order::StopUpload),
             Upload::Held | Upload::Head | Upload::Done | Upload::Stopped | Upload::Tunnel => {}
         }
         if self.upload != Upload::Done {
@@ -441,7 +438,7 @@ impl Transaction {
                 // Whatever of the body came later has not been read yet, or is gone.
                 Upload::Held | Upload::Head => true,
                 Upload::Done => self.came_whole,
-                Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
+                Upload::Collecting | Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
             }
     }
 
@@ -613,81 +610,9 @@ impl Transaction {
             keep_upstream,
         }));
     }
-
-    // ---- deadlines ----
-
-    fn tick(&mut self, now: Time, out: &mut Orders) {
-        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if due(self.request_deadline_at) {
-            self.answer(now, Verdict::RequestDeadline, out);
-        } else if due(self.header_deadline_at) {
-            self.answer(now, Verdict::HeaderDeadline, out);
-        } else if due(self.connect_at) {
-            out.push(Order::CloseUpstream);
-            self.connect_at = None;
-            self.connect_failed_by_time(now, out);
-        } else if due(self.response_header_at) {
-            self.answer(now, Verdict::ResponseHeaderTimeout, out);
-        } else if due(self.reading.deadline()) {
-            self.answer(now, Verdict::ClientTooSlow, out);
-        } else if due(self.tunnel_idle_at) {
-            self.sever(out);
-        } else if let Some(first) = self.writing.look(now) {
-            out.push(Order::Look { first });
-        } else if due(self.upstream_idle_at) {
-            self.answer(now, Verdict::UpstreamIdle, out);
-        } else if due(self.continue_at) {
-            self.send_continue(now, out);
-        }
-    }
-
-    fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
-        if !self.connect_elsewhere(now, out) {
-            self.answer_without_close(now, Verdict::ConnectFailed, out);
-        }
-    }
-
-    fn send_continue(&mut self, now: Time, out: &mut Orders) {
-        if self.download == Download::Interim {
-            // Another interim response is on its way to the client.
-            self.continue_at = Some(now + CONTINUE_AFTER);
-            return;
-        }
-        self.continue_at = None;
-        if self.continued || self.download != Download::Waiting {
-            return;
-        }
-        self.continued = true;
-        self.reading.run(now);
-        out.push(Order::SendContinue);
-    }
-
-    fn check(&self) {
-        if cfg!(debug_assertions) {
-            let Transaction {
-                upload, download, ..
-            } = *self;
-            assert!(
-                self.finished
-                    || upload != Upload::Held
-                    || self.connect_at.is_some()
-                    || self.limits.connect_timeout.is_zero()
-                    || download == Download::Answering,
-                "held without a deadline: {self:?}"
-            );
-            assert!(
-                self.finished
-                    || (upload == Upload::Tunnel && download != Download::Done)
-                        == (download == Download::Tunnel && upload != Upload::Done),
-                "half a tunnel: {self:?}"
-            );
-            assert!(
-                !(download == Download::Answering && upload == Upload::Moving),
-                "answering while the body moves: {self:?}"
-            );
-        }
-    }
 }
+
+mod deadlines;
 
 #[cfg(test)]
 mod tests;

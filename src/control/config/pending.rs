@@ -3,12 +3,9 @@
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
 const NOT_IN_EFFECT: &[&str] = &[
-    "server.inbound_chunked_mode",
-    "server.buffer_memory",
     "server.proxy_protocol",
     "server.explain_header",
     "server.watch",
-    "proxy.transport.inbound_chunked_mode",
     "firewall.enabled=true",
     "firewall.mode",
     "firewall.rate_limit_rps",
@@ -42,8 +39,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "routes[].passive_statuses",
     "routes[].when_all_down",
     "routes[].max_concurrency",
-    "routes[].stream_request_body",
-    "routes[].inbound_chunked_mode",
 ];
 
 /// Whether `section.key` (or `section.key=value`) has no effect yet.
