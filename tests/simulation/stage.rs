@@ -43,6 +43,11 @@ impl Stage {
         }
     }
 
+    /// One whose route streams also the short bodies, which are collected as a rule.
+    pub fn streaming(config: &str, route: &str) -> Stage {
+        Stage::new(config, &format!("stream_request_body: true; {route}"))
+    }
+
     pub fn now(&self) -> Time {
         self.world.now()
     }
