@@ -28,9 +28,10 @@ impl Life {
 
     fn at(mut self, millis: u64, input: Input) -> Life {
         let now = T0 + Duration::from_millis(millis);
-        self.orders = match input {
-            Input::Tick => tick(&mut self.transaction, now),
-            input => self.transaction.step(now, input).iter().collect(),
+        self.orders = if input == Input::Tick {
+            tick(&mut self.transaction, now)
+        } else {
+            self.transaction.step(now, input).iter().collect()
         };
         self
     }
