@@ -96,6 +96,11 @@ impl Stage {
         self.look(time, |_| None::<()>);
     }
 
+    /// A connection to the upstream that waits.
+    pub fn next_upstream(&self) -> Option<Peer> {
+        self.door.accept().map(Peer::new)
+    }
+
     /// The next connection to the upstream.
     pub fn upstream(&mut self, within: Duration) -> Peer {
         match self.look(within, |stage| stage.door.accept()) {

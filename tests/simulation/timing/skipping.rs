@@ -132,3 +132,39 @@ fn i11_what_is_left_of_a_chunked_body_is_not_known() {
     stage.pass(2 * SECOND);
     stage.nobody_waits();
 }
+
+/// What is owed arrives in the very turn in which the response ends, by the receive that was under
+/// way for the upload.
+#[test]
+fn i11_what_is_owed_may_have_been_received_already() {
+    for response_first in [true, false] {
+        let mut stage = Stage::streaming("", "");
+        let mut client = stage.client();
+        let mut upstream = stage.request(&mut client, &post(50));
+        let evil = "GET /evil HTTP/1.1\r\nHost: t\r\n\r\n".repeat(2);
+        let rest = evil[..50].to_owned() + "GET /next HTTP/1.1\r\nHost: t\r\n\r\n";
+        if response_first {
+            upstream.send(REFUSED);
+        }
+        client.send(rest.as_bytes());
+        if !response_first {
+            upstream.send(REFUSED);
+        }
+        let next = stage.look(SECOND, |stage| {
+            if upstream.has(b"/next") {
+                return Some(None);
+            }
+            stage.next_upstream().map(Some)
+        });
+        // On the same upstream connection if its body was whole after all, else on another.
+        let mut next = match next {
+            Some((_, Some(other))) => other,
+            Some((_, None)) => upstream,
+            None => panic!("the next request does not come"),
+        };
+        stage.until(SECOND, || next.has(b"GET /next HTTP/1.1\r\n"));
+        next.send(OK);
+        stage.until(SECOND, || client.has(b"\r\n\r\nOK"));
+        stage.nobody_waits();
+    }
+}
