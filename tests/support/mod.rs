@@ -15,6 +15,7 @@
 // Each test file is a crate of its own and uses a part of the rig.
 #![allow(dead_code)]
 
+pub mod backend;
 pub mod bank;
 pub mod case;
 pub mod client;
