@@ -18,7 +18,7 @@ pub struct Backend {
 
 impl Backend {
     pub fn start() -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind the backend");
+        let listener = super::listen();
         let addr = listener.local_addr().expect("backend address");
         Backend { listener, addr }
     }
@@ -114,9 +114,21 @@ impl Peer {
         }
     }
 
-    /// Closes with FIN.
-    pub fn close(self) {
+    /// Sends FIN.
+    pub fn shutdown_write(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Whether the proxy ends the connection within `limit`; what comes until then is forgotten.
+    pub fn ends_within(&mut self, limit: Duration) -> bool {
+        self.stream
+            .set_read_timeout(Some(limit))
+            .expect("bound the waits of a peer");
+        let ended = self.wait_end().is_some();
+        self.stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("bound the waits of a peer");
+        ended
     }
 
     /// Closes with RST.
