@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod cidr;
 mod map;
+pub mod memory;
 pub mod router;
 pub mod settings;
 pub mod snapshot;
