@@ -250,9 +250,21 @@ fn i7_i8_a_large_upload_passes_where_the_recipe_allows_it_and_nowhere_else() {
 }
 
 #[test]
-fn i37_a_large_upload_reaches_the_backend_while_it_is_sent() {
+fn i37_an_upload_reaches_the_backend_while_it_is_sent() {
     on_every_engine(|engine| {
         let kitchen = Kitchen::start("large-upload", engine, &[]);
+        // stream_request_body: true holds for short ones as well.
+        let mut client = kitchen.connect();
+        client.send(&post("/legacy/upload/short", 10), PATIENCE);
+        client.send(b"12345", PATIENCE);
+        kitchen.upstream_saw("half of ten bytes", |c| {
+            c.iter().any(|c| c.received.ends_with(b"12345"))
+        });
+        client.send(b"67890", PATIENCE);
+        assert!(client.receive_responses(1, PATIENCE));
+        assert_eq!(client.parsed().responses[0].status, 200);
+        kitchen.upstream.begin(Script::default());
+
         let sent = body(MIB);
         let mut client = kitchen.connect();
         client.send(&post("/legacy/upload/x", sent.len()), PATIENCE);
