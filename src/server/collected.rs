@@ -65,14 +65,18 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// For a body that is announced with this length: all memory is charged at once.
+    /// For a body that is announced with this length: all memory is charged at once. `None` if the
+    /// system does not have it.
     #[must_use]
-    pub fn with_length(length: u64, charge: Charge) -> Self {
-        Collected {
-            bytes: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
+    pub fn with_length(length: u64, charge: Charge) -> Option<Self> {
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(usize::try_from(length).ok()?)
+            .ok()?;
+        Some(Collected {
             charge: Some(charge),
-            ..Collected::in_room(Vec::new(), Intake::Whole)
-        }
+            ..Collected::in_room(bytes, Intake::Whole)
+        })
     }
 
     /// For a body of unknown length.
@@ -131,11 +135,12 @@ impl Collected {
                 self.charge.is_some()
             }
         };
-        if charged {
-            self.bytes.reserve_exact(room - self.bytes.len());
+        let more = room - self.bytes.len();
+        let has_room = charged && self.bytes.try_reserve_exact(more).is_ok();
+        if has_room {
             self.bytes.extend_from_slice(bytes);
         }
-        charged
+        has_room
     }
 
     /// No more is kept: says how the body, `whole` or a beginning, goes on.

@@ -95,8 +95,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             RequestBody::Length(n) => {
                 let limit = arrival.snapshot.settings.buffer_memory;
                 let charge = self.core.shared.memory.charge(n, limit);
-                let charge = charge.ok_or(Answer::BufferMemory)?;
-                (Collected::with_length(n, charge), Source::Length(n))
+                let collected = charge.and_then(|charge| Collected::with_length(n, charge));
+                (collected.ok_or(Answer::BufferMemory)?, Source::Length(n))
             }
             RequestBody::None | RequestBody::Chunked => {
                 let collected = Collected::in_room(self.room(), intake);
