@@ -183,6 +183,9 @@ fn await_lines(log: &std::path::Path, count: usize) -> Vec<String> {
 
 /// What is allowed for each of them, in KiB.
 const PER_UPLOAD: u64 = 72;
+/// What comes on top by copy on io_uring, in KiB, for both reactors together: the buffers lent to the
+/// kernel (16 each) come to be others than those that were lent before the uploads.
+const LENT_ANEW: u64 = 2 * 16 * 56;
 
 #[derive(Clone, Copy)]
 struct Form {
@@ -264,7 +267,7 @@ fn uploads_cost_little(engine: Engine, chunked: bool) {
     let (uploads, bytes) = if soak() {
         (64, 256 * MIB)
     } else {
-        (64, 16 * MIB)
+        (64, 8 * MIB)
     };
     let form = Form {
         uploads,
@@ -292,7 +295,12 @@ fn uploads_cost_little(engine: Engine, chunked: bool) {
         engine.name(),
         bytes / MIB
     );
-    assert!(growth < uploads as u64 * PER_UPLOAD, "{growth} KiB");
+    let lent_anew = match (engine, chunked) {
+        (Engine::IoUring, true) => LENT_ANEW,
+        _ => 0,
+    };
+    let allowed = uploads as u64 * PER_UPLOAD + lent_anew;
+    assert!(growth < allowed, "{growth} KiB, {allowed} are allowed");
     await_readout(&toron, "afterwards", |r| {
         (r.exchanges, r.upstream_connections, r.pipes) == (0, 0, 0)
     });
