@@ -421,3 +421,54 @@ fn i32_the_answer_to_a_missed_deadline_is_the_recipes() {
         );
     }
 }
+
+/// As many requests as the cap says are in flight; the next is turned away, and one more fits when
+/// one of them is gone.
+fn holds_exactly(kitchen: &Kitchen, request: &[u8], cap: usize) {
+    kitchen.answer_with(vec![Step::Hang], Then::Keep);
+    let send = || {
+        let mut client = kitchen.connect();
+        client.send(request, PATIENCE);
+        client
+    };
+    let mut held: Vec<Client> = (0..cap).map(|_| send()).collect();
+    kitchen.upstream_saw("all that fit", |c| {
+        c.iter().flat_map(Connection::heads).count() == cap
+    });
+    let mut full = send();
+    assert!(
+        full.receive_responses(1, PATIENCE),
+        "{cap} and one more fit"
+    );
+    let response = full.parsed().responses.remove(0);
+    let error = "{\"error\":\"503 Service Unavailable: Route concurrency limit reached\"}";
+    assert_eq!((response.status, text(&response).as_str()), (503, error));
+    assert_eq!(response.head.all("retry-after"), ["5"]);
+    held.pop().unwrap().reset();
+    kitchen.upstream_saw("one of them end", |c| c.iter().any(|c| c.ended.is_some()));
+    held.push(send());
+    kitchen.upstream_saw("the next", |c| {
+        c.iter().flat_map(Connection::heads).count() == cap + 1
+    });
+}
+
+#[test]
+fn i12_i13_i16_the_recipes_caps_hold() {
+    for engine in Engine::ALL {
+        // Nothing that waits here may run into a time limit meanwhile.
+        let upload = Kitchen::start(
+            "large-upload",
+            engine,
+            &[("read_timeout: 10s", "read_timeout: 60s")],
+        );
+        holds_exactly(&upload, &post("/legacy/upload/x", 10), 16);
+        let report = Kitchen::start("slow-report", engine, &[]);
+        holds_exactly(&report, &get("/legacy/reports/x"), 8);
+        let stream = Kitchen::start(
+            "chunked-stream",
+            engine,
+            &[("read_timeout: 15s", "read_timeout: 60s")],
+        );
+        holds_exactly(&stream, &post_chunked("/legacy/stream-upload/x"), 32);
+    }
+}

@@ -17,6 +17,7 @@
 
 pub mod backend;
 pub mod bank;
+pub mod bulkheads;
 pub mod case;
 pub mod client;
 pub mod http;

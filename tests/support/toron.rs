@@ -78,6 +78,23 @@ impl Toron {
         }
     }
 
+    /// Puts `settings` in the place of those it runs with, and waits until they hold.
+    pub fn reload(&self, settings: &Settings) {
+        let Running::Toron(process, dir) = &self.running else {
+            panic!("only toron is reloaded here");
+        };
+        let done = |line: &str| line.contains("reload: ");
+        let before = process.log_lines().iter().filter(|l| done(l)).count();
+        write_into(dir, &settings.config_yaml(), &settings.routes_yaml());
+        process.signal(rustix::process::Signal::HUP);
+        let mut seen = 0;
+        let line = process.wait_line(PATIENCE, |line| {
+            seen += usize::from(done(line));
+            (seen > before).then(|| line.to_owned())
+        });
+        assert!(line.ends_with("reload: done"), "{line}");
+    }
+
     pub fn process(&self) -> &Process {
         match &self.running {
             Running::Toron(process, _) => process,
@@ -118,12 +135,17 @@ impl Toron {
     }
 }
 
-fn write_files(config_text: &str, routes_text: &str) -> (TempDir, PathBuf, PathBuf) {
+fn write_files(config: &str, routes: &str) -> (TempDir, PathBuf, PathBuf) {
     let dir = TempDir::new("toron");
+    let (config, routes) = write_into(&dir, config, routes);
+    (dir, config, routes)
+}
+
+fn write_into(dir: &TempDir, config_text: &str, routes_text: &str) -> (PathBuf, PathBuf) {
     let (config, routes) = (dir.join("config.yaml"), dir.join("routes.yaml"));
     std::fs::write(&config, config_text).expect("write config.yaml");
     std::fs::write(&routes, routes_text).expect("write routes.yaml");
-    (dir, config, routes)
+    (config, routes)
 }
 
 /// What `toron check` says about `settings`: its output, as an error when it finds a fault.
