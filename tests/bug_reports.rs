@@ -1,4 +1,5 @@
-//! What users of other proxies ran into (tests/cases/bug-reports.md), as tests named after it.
+//! What users of other proxies ran into (tests/cases/bug-reports.md), as tests named after it. S6, slots
+//! that leak, is tests/storm.rs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
