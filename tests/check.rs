@@ -106,7 +106,7 @@ logs             access off, errors to standard error, level info
 shutdown         drain delay 0s, grace 30s
 
 ROUTE                      TARGET        CEILING         CAP
-example.com/upload [POST]  2 targets     200MiB (route)  32 (guardrail, not enforced yet)
+example.com/upload [POST]  2 targets     200MiB (route)  32 (guardrail)
   targets http://10.0.0.1:9000, http://10.0.0.2:9000/v1 (weight 3)
   strip_prefix on: /upload/x goes to http://10.0.0.1:9000/x
   round_robin, retries 1, preserve_host on, rewrite_redirects on, rewrite_cookie_path on
