@@ -244,10 +244,9 @@ impl Process<'_> {
                 for finding in &rejected.faults {
                     log::error!("{finding}");
                 }
-                log::error!(
-                    "reload: nothing was changed ({} faults)",
-                    rejected.faults.len()
-                );
+                let count = rejected.faults.len();
+                let noun = if count == 1 { "fault" } else { "faults" };
+                log::error!("reload: nothing was changed ({count} {noun})");
                 return;
             }
         };

@@ -245,7 +245,7 @@ fn read_addresses(server: &Section<'_>, list: &[Node], port: u16) -> Vec<SocketA
             None => {
                 let text = format!(
                     "server.listen: \"{text}\" is not an address (allowed: 127.0.0.1:8080, \
-                     [::1]:8080, :8080, or an address alone)"
+                     [::1]:8080, :8080, or an address or a port alone)"
                 );
                 server.report.fault(node.mark, text);
             }
