@@ -315,6 +315,14 @@ pub fn is_quiet(fd: Fd) -> bool {
     n.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
+/// Bytes given to the socket that its peer has not acknowledged (`SIOCOUTQ`).
+pub fn send_queue(fd: Fd) -> io::Result<u64> {
+    let mut bytes: c_int = 0;
+    // SAFETY: `bytes` is a valid place for the result.
+    check(unsafe { libc::ioctl(fd.0, libc::TIOCOUTQ, ptr::from_mut(&mut bytes)) })?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
 /// `shutdown(2)`.
 pub fn shutdown(fd: Fd, how: Shutdown) -> io::Result<()> {
     let how = match how {
