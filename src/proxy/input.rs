@@ -103,6 +103,15 @@ pub enum Input {
     TunnelMoved,
     /// This side has finished sending, and the other has got everything.
     TunnelHalfClosed(Side),
+    /// While nothing more could be sent to this side, it acknowledged bytes sent earlier.
+    Acknowledged {
+        /// Who.
+        by: Side,
+        /// How many since the last that was told of this side, acknowledged or taken.
+        bytes: u64,
+        /// Sent to it and not acknowledged.
+        left: u64,
+    },
     /// A deadline may have passed.
     Tick,
 }
@@ -168,6 +177,6 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
         Input::TunnelMoved => upload == U::Tunnel || download == D::Tunnel,
         Input::TunnelHalfClosed(Side::Client) => upload == U::Tunnel,
         Input::TunnelHalfClosed(Side::Upstream) => download == D::Tunnel,
-        Input::ClientEof | Input::ClientGone | Input::Tick => true,
+        Input::ClientEof | Input::ClientGone | Input::Acknowledged { .. } | Input::Tick => true,
     }
 }

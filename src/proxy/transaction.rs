@@ -33,7 +33,7 @@ pub use super::state::{Download, Upload};
 use super::window::Window;
 
 /// A window of the client's receiving must move so many bytes (I29).
-const WRITE_QUOTA: u64 = 1024;
+pub const WRITE_QUOTA: u64 = 1024;
 /// An upstream that says nothing for this long does not mind a 100 from toron (I11).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
@@ -162,6 +162,7 @@ impl Transaction {
                 self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             }
             Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
+            Input::Acknowledged { by, bytes, left } => self.acknowledged(now, by, bytes, left),
             Input::Tick => self.tick(now, &mut out),
         }
         self.check();
@@ -702,6 +703,8 @@ impl Transaction {
         }
     }
 }
+
+mod slow;
 
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@
 //!              ▼                               │ body.rs      chunks in place
 //!            ending.rs ◀───────────────────────┘ splice.rs    pipes
 //!            keep, close, linger               │ skip.rs      bytes still owed behind an early response
+//!                                              │ slow.rs      peers that are slow but not idle
 //!                                              │ failure.rs   upstream failures, for the log
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
@@ -42,6 +43,7 @@ mod refuse;
 mod session;
 pub mod shared;
 mod skip;
+mod slow;
 mod splice;
 mod state;
 mod tunnel;

@@ -106,6 +106,16 @@ fn every_input() -> Vec<Input> {
         Input::TunnelMoved,
         Input::TunnelHalfClosed(Side::Client),
         Input::TunnelHalfClosed(Side::Upstream),
+        Input::Acknowledged {
+            by: Side::Client,
+            bytes: 10,
+            left: 5,
+        },
+        Input::Acknowledged {
+            by: Side::Upstream,
+            bytes: 10,
+            left: 5,
+        },
         Input::Tick,
     ];
     for (keep_alive, switches, event_stream, client_until_close) in [
@@ -1044,4 +1054,112 @@ fn r14_a_half_closed_tunnel_ends_when_the_upstream_takes_no_more() {
     ];
     let (t, _) = run(facts, &steps);
     assert!(t.is_finished());
+}
+
+fn acknowledged(by: Side, bytes: u64, left: u64) -> Input {
+    Input::Acknowledged { by, bytes, left }
+}
+
+#[test]
+fn i29_what_the_client_acknowledges_counts_for_the_window() {
+    let waiting = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+        (0, Input::FinalHead(plain())),
+        (0, Input::DownloadWaits(Side::Client)),
+    ];
+    let (t, _) = run(get(), &waiting);
+    let due = T0 + limits().write_timeout;
+    assert_eq!(t.deadline(), Some(due));
+    for (bytes, left, survives) in [
+        (1024, 1_000_000, true),
+        (1023, 1_000_000, false),
+        // Less than the quota was on its way, and all of it has been taken.
+        (300, 0, true),
+        (300, 1, false),
+    ] {
+        let mut t = t;
+        assert_eq!(
+            t.step(due, acknowledged(Side::Client, bytes, left))
+                .iter()
+                .count(),
+            0
+        );
+        let ended = t.step(due, Input::Tick).iter().count() > 0;
+        assert_eq!(ended, !survives, "{bytes} taken, {left} left");
+        if survives {
+            assert_eq!(t.deadline(), Some(due + limits().write_timeout));
+        }
+    }
+}
+
+#[test]
+fn i29_taken_and_acknowledged_add_up_in_a_window() {
+    let waiting = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+        (0, Input::FinalHead(plain())),
+        (0, Input::DownloadWaits(Side::Client)),
+        (
+            1,
+            Input::Sent {
+                bytes: 600,
+                pending: 60_000,
+            },
+        ),
+    ];
+    let (t, _) = run(get(), &waiting);
+    let due = T0 + limits().write_timeout;
+    for (bytes, survives) in [(424, true), (423, false)] {
+        let mut t = t;
+        let _ = t.step(due, acknowledged(Side::Client, bytes, 1_000_000));
+        let ended = t.step(due, Input::Tick).iter().count() > 0;
+        assert_eq!(ended, !survives, "{bytes}");
+    }
+}
+
+#[test]
+fn i26_a_byte_that_the_upstream_acknowledges_is_not_silence() {
+    let (mut t, _) = run(
+        post(100_000_000),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Upstream)),
+        ],
+    );
+    let idle = limits().upstream_idle_timeout;
+    assert_eq!(t.deadline(), Some(T0 + idle));
+    let _ = t.step(T0 + idle, acknowledged(Side::Upstream, 1, 1_000_000));
+    assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
+    assert_eq!(t.deadline(), Some(T0 + idle + idle));
+    // The client's taking says nothing of the upstream.
+    let _ = t.step(T0 + idle + idle, acknowledged(Side::Client, 1, 1_000_000));
+    let orders: Vec<Order> = t.step(T0 + idle + idle, Input::Tick).iter().collect();
+    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamIdle)));
+}
+
+#[test]
+fn r14_a_tunnel_whose_bytes_are_being_taken_is_not_idle() {
+    let facts = Facts {
+        upgrade: true,
+        ..get()
+    };
+    let switch = ResponseFacts {
+        switches: true,
+        ..plain()
+    };
+    let steps = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+        (0, Input::FinalHead(switch)),
+    ];
+    for by in [Side::Client, Side::Upstream] {
+        let (mut t, _) = run(facts, &steps);
+        let idle = limits().upgrade_idle_timeout;
+        assert_eq!(t.deadline(), Some(T0 + idle));
+        let _ = t.step(T0 + idle, acknowledged(by, 1, 1_000_000));
+        assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
+        assert_eq!(t.deadline(), Some(T0 + idle + idle));
+    }
 }
