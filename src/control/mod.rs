@@ -6,3 +6,4 @@ pub mod config;
 pub mod logs;
 pub mod resolve;
 pub mod serve;
+pub mod signals;
