@@ -87,7 +87,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let name = &route.name;
         match exchange.address {
             Some(address) => {
-                log::warn!("route {name}: upstream {url} at {address}: {what}{left_out}")
+                log::warn!("route {name}: upstream {url} at {address}: {what}{left_out}");
             }
             None => log::warn!("route {name}: upstream {url}: {what}{left_out}"),
         }
