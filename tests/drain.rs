@@ -186,7 +186,8 @@ fn a_second_signal_ends_at_once(engine: Engine) {
     toron.signal(Signal::INT);
     assert_eq!(toron.wait(PATIENCE).and_then(|s| s.code()), Some(1));
     toron.wait_line(PATIENCE, |line| {
-        let told = "ending at once, which cuts 1 requests in flight and 1 client connections";
+        // Of the connections that were tried, one may not be closed yet.
+        let told = "ending at once. Cut requests in flight: 1, client connections: ";
         line.contains(told).then_some(())
     });
     assert!(client.receive_until_end(PATIENCE));

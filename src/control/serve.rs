@@ -341,8 +341,7 @@ impl Draining {
         let left = self.shared.upgrade().map(|shared| shared.total());
         let left = left.unwrap_or_default();
         log::warn!(
-            "{} while draining: ending at once, which cuts {} requests in flight and {} client \
-             connections",
+            "{} while draining: ending at once. Cut requests in flight: {}, client connections: {}",
             signals::name(signal),
             left.exchanges,
             left.sessions
