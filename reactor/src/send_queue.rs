@@ -19,7 +19,7 @@ impl SendQueue {
     pub(crate) fn waits(&mut self, fd: Fd) {
         if self.mark.is_none() {
             // Fails only for what is no connection, of which nothing can be said.
-            self.mark = sys::socket::send_queue(fd).ok();
+            self.mark = queued(fd);
         }
     }
 
@@ -31,11 +31,15 @@ impl SendQueue {
     /// [`crate::Engine::acknowledged`].
     pub(crate) fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
         let before = self.mark?;
-        let left = sys::socket::send_queue(fd).ok()?;
+        let left = queued(fd)?;
         self.mark = Some(left);
         Some(Acknowledged {
             bytes: before.saturating_sub(left),
             left,
         })
     }
+}
+
+fn queued(fd: Fd) -> Option<u64> {
+    sys::socket::unacknowledged(fd).ok().map(|n| n as u64)
 }

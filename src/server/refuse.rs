@@ -6,8 +6,9 @@ use super::session::{Phase, Session, Tag};
 use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::Version;
-use crate::proxy::transaction::{ClientEnd, WRITE_QUOTA};
+use crate::proxy::transaction::ClientEnd;
 use crate::proxy::window::Window;
+use crate::proxy::writing::QUOTA;
 
 /// Why a request goes no further, and what becomes of its connection.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +82,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     fn send_answer(&mut self, session: &mut Session, then: ClientEnd) {
         let now = self.now();
-        let mut window = Window::new(self.core.snapshot.settings.write_timeout, WRITE_QUOTA);
+        let mut window = Window::new(self.core.snapshot.settings.write_timeout, QUOTA);
         window.run(now);
         session.phase = Phase::Answering { then, window };
         session.since = now;

@@ -29,9 +29,8 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     fn count_acknowledged(&mut self, session: &mut Session, fd: Option<Fd>, by: Side) {
         let told = fd.and_then(|fd| self.cx.engine.acknowledged(fd));
-        if let Some(told) = told.filter(|told| told.bytes > 0) {
-            let (bytes, left) = (told.bytes, told.left);
-            self.step(session, Input::Acknowledged { by, bytes, left });
+        if told.is_some_and(|told| told.bytes > 0) {
+            self.step(session, Input::Acknowledged(by));
         }
     }
 

@@ -305,6 +305,15 @@ pub fn discard(fd: Fd, max: usize) -> io::Result<usize> {
     check_len(unsafe { libc::recv(fd.0, ptr::null_mut(), max, flags) })
 }
 
+/// Bytes in the send queue: not acknowledged by the peer, or not even sent (`SIOCOUTQ`).
+pub fn unacknowledged(fd: Fd) -> io::Result<usize> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes one int, for which there is room.
+    let done = unsafe { libc::ioctl(fd.0, libc::TIOCOUTQ, ptr::from_mut(&mut bytes)) };
+    check(done)?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
 /// Whether there is neither a byte, nor an end of stream, nor an error to be read.
 #[must_use]
 pub fn is_quiet(fd: Fd) -> bool {
@@ -313,14 +322,6 @@ pub fn is_quiet(fd: Fd) -> bool {
     // SAFETY: there is room for the one byte asked for.
     let n = check_len(unsafe { libc::recv(fd.0, ptr::from_mut(&mut byte).cast(), 1, flags) });
     n.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-}
-
-/// Bytes given to the socket that its peer has not acknowledged (`SIOCOUTQ`).
-pub fn send_queue(fd: Fd) -> io::Result<u64> {
-    let mut bytes: c_int = 0;
-    // SAFETY: `bytes` is a valid place for the result.
-    check(unsafe { libc::ioctl(fd.0, libc::TIOCOUTQ, ptr::from_mut(&mut bytes)) })?;
-    Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
 /// `shutdown(2)`.

@@ -6,19 +6,20 @@ use super::{after, Side, Transaction};
 
 impl Transaction {
     /// Whether the connection that was ordered does not come about in time: the next
-    /// [`Input::Tick`] gives it up.
+    /// [`super::Input::Tick`] gives it up.
     #[must_use]
     pub fn connect_is_overdue(&self, now: Time) -> bool {
         self.connect_at.is_some_and(|at| at <= now)
     }
 
     /// A side that waits for room in the kernel's buffer is not idle while its bytes are taken.
-    pub(super) fn acknowledged(&mut self, now: Time, by: Side, bytes: u64, left: u64) {
+    /// (What a client must take of a response is judged by its window, see `writing.rs`.)
+    pub(super) fn acknowledged(&mut self, now: Time, by: Side) {
         if self.tunnel_idle_at.is_some() {
             self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
         }
         match by {
-            Side::Client => self.write_window.progress(now, bytes, left),
+            Side::Client => {}
             Side::Upstream => self.passed(now),
         }
     }
