@@ -331,3 +331,23 @@ fn a_bad_command_line_is_2() {
     let output = toron(here, &["--version"]);
     assert!(text(&output.stdout).starts_with(concat!("toron ", env!("CARGO_PKG_VERSION"))));
 }
+
+#[test]
+fn a_log_that_cannot_be_written_is_a_fault_with_its_place() {
+    let config = "\
+logging:
+  error_log: nowhere/error.log
+  access_log: .
+routes:
+  - prefix: /
+    status: 404
+";
+    let folder = Folder::new("logs", &[("config.yaml", config)]);
+    let expected = "\
+config.yaml:2:14: logging.error_log: \"nowhere/error.log\" is in a folder that does not exist (allowed: a file, there or not, in a folder that exists)
+config.yaml:3:15: logging.access_log: \".\" is a folder (allowed: a file, there or not, in a folder that exists)
+";
+    let output = toron(&folder.0, &["check"]);
+    assert_eq!(text(&output.stderr), expected);
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -7,3 +7,4 @@ pub mod logs;
 pub mod report;
 pub mod resolve;
 pub mod serve;
+pub mod signals;
