@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use toron_reactor::{
-    Engine, EngineConfig, EpollEngine, Fd, NativeEngine, Op, Outcome, UringEngine,
+    EngineConfig, EpollEngine, Fd, NativeEngine, Op, Outcome, UringEngine,
 };
 
 use crate::lab::{Door, Lab, Peer};
