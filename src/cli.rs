@@ -7,6 +7,7 @@ use lexopt::{Arg, Parser, ValueExt};
 use toron::args::ServeArgs;
 use toron::control::config::finding::allowed;
 use toron::origin::UpstreamArgs;
+use toron::tune::args::TuneArgs;
 use toron_reactor::EngineKind;
 
 /// For `--help`.
@@ -17,6 +18,7 @@ Usage:
   toron [serve] [-c FILE] [-r FILE]   run
   toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
   toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000)
+  toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
 
 Options:
   -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
@@ -28,7 +30,7 @@ Options:
   -V, --version       version
 ";
 
-const COMMANDS: [&str; 3] = ["serve", "check", "upstream"];
+const COMMANDS: [&str; 4] = ["serve", "check", "upstream", "tune"];
 
 /// What to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,8 +41,12 @@ pub enum Command {
     Check(ServeArgs),
     /// Run the test origin.
     Upstream(UpstreamArgs),
+    /// Audit the kernel's settings.
+    Tune(TuneArgs),
     /// Print [`HELP`].
     Help,
+    /// Print the help of tune.
+    TuneHelp,
     /// Print [`version`].
     Version,
 }
@@ -93,6 +99,14 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                 if !COMMANDS.contains(&word.as_str()) {
                     let hint = allowed(&word, &COMMANDS);
                     return Err(format!("unknown command \"{word}\" {hint}").into());
+                }
+                if word == "tune" {
+                    // Its options are its own; only the files may stand in front of it.
+                    if check || !listen.is_empty() || origin != defaults {
+                        return Err("only -c and -r may stand before tune".into());
+                    }
+                    let args = TuneArgs::read(&mut parser, files)?;
+                    return Ok(args.map_or(Command::TuneHelp, Command::Tune));
                 }
                 command = Some(word);
             }
@@ -201,6 +215,11 @@ mod tests {
             panic!("not understood")
         };
         assert_eq!((args.engine, args.reactors), (EngineKind::Epoll, 3));
+        let Ok(Command::Tune(args)) = read("-c a tune --check") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.files, args.check), (files(Some("a"), None), true));
+        assert_eq!(read("tune -h"), Ok(Command::TuneHelp));
         assert_eq!(read("check --help"), Ok(Command::Help));
         assert_eq!(read("-V"), Ok(Command::Version));
     }
@@ -208,7 +227,7 @@ mod tests {
     #[test]
     fn mistakes() {
         for (line, said) in [
-            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream; did you mean \"check\"?)"),
+            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, tune; did you mean \"check\"?)"),
             ("serve check", "unexpected argument"),
             ("--confg a", "invalid option '--confg'"),
             ("-c", "missing argument"),
@@ -219,6 +238,7 @@ mod tests {
             ("upstream --reactors 0", "cannot parse argument"),
             ("--engine epoll", "--engine and --reactors belong to upstream"),
             ("upstream -c a", "do not belong to upstream"),
+            ("-t tune", "only -c and -r may stand before tune"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

@@ -4,5 +4,7 @@
 pub mod check;
 pub mod config;
 pub mod logs;
+pub mod machine;
+pub mod needs;
 pub mod resolve;
 pub mod serve;

@@ -1,0 +1,436 @@
+//! Must-haves: what the machine has to allow so that the configured limits can be reached at all.
+//!
+//! `toron serve` logs each that is missing, `toron tune` lists them all beside what would merely be
+//! better. They stand on this floor because both use them.
+
+use crate::policy::demand::{Demand, BACKLOG};
+use crate::policy::settings::EngineChoice;
+
+use super::machine::{Known, Limit, Machine, CAP_IPC_LOCK, CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
+
+/// Pages of locked memory that the kernel charges for the ring of a reactor: 18 for 1,024
+/// submission slots and 4,096 completions, 16 for the submissions, 1 for the ring of buffers.
+/// Measured on Linux 6.18: `ulimit -l 140` is enough for one, 136 is not.
+const RING_PAGES: u64 = 35;
+
+/// One must-have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Need {
+    /// A kernel setting's dotted name, or what `toron tune` calls it.
+    pub name: &'static str,
+    /// The present value, or why it cannot be read.
+    pub present: Known<String>,
+    /// The value to set; `None` where the present one is enough.
+    pub proposed: Option<String>,
+    /// What it bounds, with the figures of this configuration.
+    pub why: String,
+}
+
+impl Need {
+    /// The present value, and another one if it is too small.
+    fn new(name: &'static str, present: Known<u64>, least: u64, propose: u64, why: String) -> Self {
+        let missing = present.as_ref().is_ok_and(|have| *have < least);
+        Need {
+            name,
+            present: present.map(show_limit),
+            proposed: missing.then(|| propose.to_string()),
+            why,
+        }
+    }
+
+    /// A line for the log, if it is missing.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<String> {
+        let (Ok(present), Some(proposed)) = (&self.present, &self.proposed) else {
+            return None;
+        };
+        let present = present.split_whitespace().collect::<Vec<_>>().join(" ");
+        Some(format!(
+            "{} is {present}, {proposed} is needed: {}",
+            self.name, self.why
+        ))
+    }
+}
+
+/// All must-haves of a configuration on a machine.
+#[must_use]
+pub fn must_haves(machine: &Machine, demand: &Demand) -> Vec<Need> {
+    let cores = machine.cores().unwrap_or(1);
+    let mut needs = vec![
+        descriptors(machine, demand, cores),
+        most_descriptors(machine, demand, cores),
+        files(machine, demand, cores),
+        accept_queue(machine, demand),
+        ports(machine, demand),
+        pipe_pages(machine, demand, cores),
+        threads(machine, demand),
+        tasks(machine, demand),
+    ];
+    needs.extend(ring_allowed(machine, demand));
+    needs.extend(ring_memory(machine, demand, cores));
+    needs.extend(tracked(machine, demand));
+    needs
+}
+
+/// `10,000 clients (firewall.max_connections_total)`.
+#[must_use]
+pub fn show_clients(demand: &Demand) -> String {
+    let from = match demand.clients_are_limited {
+        true => "firewall.max_connections_total",
+        false => "planned; no limit is configured",
+    };
+    format!("{} clients ({from})", grouped(demand.clients))
+}
+
+/// A number with commas: `10,000`.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A limit as a person writes it.
+#[must_use]
+pub fn show_limit(limit: u64) -> String {
+    match limit {
+        u64::MAX => "unlimited".to_owned(),
+        limit => limit.to_string(),
+    }
+}
+
+/// The next multiple of 1,024.
+fn rounded(number: u64) -> u64 {
+    number.checked_next_multiple_of(1024).unwrap_or(u64::MAX)
+}
+
+/// Descriptors to ask for: so many that transfers have their pipes, too.
+#[must_use]
+pub fn descriptors_to_ask_for(demand: &Demand, cores: u64) -> u64 {
+    rounded(demand.descriptors_ample(cores))
+}
+
+/// Bytes of locked memory to ask for: twice what the rings take, since all processes of the user
+/// share it, and not less than what the kernel gives by itself.
+#[must_use]
+pub fn locked_to_ask_for(demand: &Demand, cores: u64) -> u64 {
+    let rings = RING_PAGES * page_size();
+    let all = rings.saturating_mul(demand.active_reactors(cores));
+    let twice = all.saturating_mul(2).checked_next_power_of_two();
+    twice.unwrap_or(u64::MAX).max(8 << 20)
+}
+
+fn descriptors(machine: &Machine, demand: &Demand, cores: u64) -> Need {
+    let least = demand.descriptors_least(cores);
+    let behind = match demand.targets {
+        0 => String::new(),
+        _ => format!(
+            ", as many connections to upstreams and {} idle ones",
+            grouped(demand.idle_upstreams())
+        ),
+    };
+    let why = format!(
+        "Every connection takes a descriptor: {}{behind} need {}. At the limit toron stops \
+         accepting until other connections end. It raises its own soft limit to the hard one.",
+        show_clients(demand),
+        grouped(least),
+    );
+    let present = machine.limit("Max open files").map(|limit| limit.hard);
+    let propose = descriptors_to_ask_for(demand, cores);
+    Need::new("limit nofile", present, least, propose, why)
+}
+
+fn most_descriptors(machine: &Machine, demand: &Demand, cores: u64) -> Need {
+    let propose = descriptors_to_ask_for(demand, cores);
+    let why = format!(
+        "The highest value that any process's limit of descriptors can be raised to; toron is to \
+         have {}.",
+        grouped(propose)
+    );
+    let present = machine.number("fs.nr_open");
+    let least = demand.descriptors_least(cores);
+    Need::new("fs.nr_open", present, least, propose, why)
+}
+
+fn files(machine: &Machine, demand: &Demand, cores: u64) -> Need {
+    let own = demand.descriptors_least(cores);
+    let open = machine
+        .numbers::<3>("fs.file-nr")
+        .map_or(0, |[open, _, _]| open);
+    let least = own.saturating_add(open);
+    // The administrator may go beyond (`get_empty_filp` in the kernel asks for CAP_SYS_ADMIN).
+    let exempt = machine.is_capable(CAP_SYS_ADMIN).unwrap_or(false);
+    let why = format!(
+        "Open files of all processes together: {} are open now, toron may add {}. Beyond it toron \
+         can neither accept nor dial{}.",
+        grouped(open),
+        grouped(own),
+        exempt_text(exempt)
+    );
+    let present = machine.number("fs.file-max");
+    let least = if exempt { 0 } else { least };
+    let propose = rounded(own.saturating_add(open).saturating_mul(2));
+    Need::new("fs.file-max", present, least, propose, why)
+}
+
+fn exempt_text(exempt: bool) -> &'static str {
+    match exempt {
+        true => " (this user is exempt from the limit)",
+        false => "",
+    }
+}
+
+fn accept_queue(machine: &Machine, demand: &Demand) -> Need {
+    let least = u64::from(BACKLOG).min(demand.clients);
+    let why = format!(
+        "Connections that have arrived wait in a queue until toron accepts them. toron asks for \
+         {} places per listener, and the kernel cuts that to this value. Who finds the queue full \
+         in a burst is not answered and tries again after a second or more.",
+        grouped(u64::from(BACKLOG)),
+    );
+    let present = machine.number("net.core.somaxconn");
+    Need::new(
+        "net.core.somaxconn",
+        present,
+        least,
+        u64::from(BACKLOG),
+        why,
+    )
+}
+
+/// Local ports that connections may come from: those of the range without the reserved ones.
+pub fn local_ports(machine: &Machine) -> Known<u64> {
+    let [low, high] = machine.numbers::<2>("net.ipv4.ip_local_port_range")?;
+    let reserved = machine
+        .sysctl("net.ipv4.ip_local_reserved_ports")
+        .unwrap_or_default();
+    let parts = reserved.split(',').filter_map(|part| {
+        let part = part.trim();
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some((from.parse::<u64>().ok()?, to.parse::<u64>().ok()?))
+    });
+    let taken = parts.fold(0u64, |taken, (from, to)| {
+        let end = to.min(high).saturating_add(1);
+        taken.saturating_add(end.saturating_sub(from.max(low)))
+    });
+    let all = high.saturating_add(1).saturating_sub(low);
+    Ok(all.saturating_sub(taken))
+}
+
+fn ports(machine: &Machine, demand: &Demand) -> Need {
+    const NAME: &str = "net.ipv4.ip_local_port_range";
+    let least = demand.connections_to_one_target();
+    let have = local_ports(machine);
+    let count = have.as_ref().map_or(0, |n| *n);
+    let why = if demand.targets == 0 {
+        "Connections to an upstream each need a local port; no route leads to an upstream."
+            .to_owned()
+    } else {
+        format!(
+            "Each connection to the same upstream address needs a local port of its own: {} and \
+             {} idle connections may want {} at once, the range has {}. Without a port a request \
+             is answered with 503.{}",
+            show_clients(demand),
+            grouped(demand.idle_per_target),
+            grouped(least),
+            grouped(count),
+            match least > 64_512 {
+                true => " No range has so many: give the target more addresses.",
+                false => "",
+            }
+        )
+    };
+    let missing = have.is_ok_and(|have| have < least);
+    Need {
+        name: NAME,
+        present: machine.sysctl(NAME),
+        proposed: missing.then(|| format!("{} 65535", lowest_port(least))),
+        why,
+    }
+}
+
+/// The start of a range to 65535 with a quarter more ports than needed; even, because the kernel
+/// wants start and end to differ in parity.
+fn lowest_port(needed: u64) -> u64 {
+    let width = needed.saturating_add(needed / 4);
+    (65_536u64.saturating_sub(width) & !1023).max(1024)
+}
+
+/// Whether the quotas of pipe pages hold for this user.
+pub fn has_pipe_quota(machine: &Machine) -> bool {
+    let may = |capability| machine.is_capable(capability).unwrap_or(false);
+    !may(CAP_SYS_RESOURCE) && !may(CAP_SYS_ADMIN)
+}
+
+fn pipe_pages(machine: &Machine, demand: &Demand, cores: u64) -> Need {
+    const NAME: &str = "fs.pipe-user-pages-soft";
+    let page = page_size();
+    let pages = demand.pipe_bytes(cores).div_ceil(page);
+    let holds = has_pipe_quota(machine);
+    let why = format!(
+        "Large bodies go from socket to socket through a pipe of 64 KiB, without being copied. \
+         {} may hold {} pages of {} KiB; beyond this quota the kernel makes pipes too small and \
+         toron copies those bodies instead, at more CPU time each{}.",
+        show_clients(demand),
+        grouped(pages),
+        page / 1024,
+        exempt_text(!holds),
+    );
+    let present = machine.number(NAME);
+    // 0 is no quota.
+    let least = match present {
+        Ok(1..) if holds => pages,
+        _ => 0,
+    };
+    Need::new(NAME, present, least, rounded(pages), why)
+}
+
+/// Bytes of a page of memory.
+#[must_use]
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+fn threads(machine: &Machine, demand: &Demand) -> Need {
+    let least = demand.threads();
+    let exempt = [CAP_SYS_RESOURCE, CAP_SYS_ADMIN]
+        .iter()
+        .any(|capability| machine.is_capable(*capability).unwrap_or(false));
+    let why = format!(
+        "Threads of this user, in all its processes. toron starts {} (server.worker_pool_size {} \
+         and a few more) and does not run without them{}.",
+        grouped(least),
+        grouped(demand.reactors),
+        exempt_text(exempt)
+    );
+    let present = machine.limit("Max processes").map(|limit| limit.soft);
+    let needed = if exempt { 0 } else { least };
+    Need::new("limit nproc", present, needed, rounded(least * 2), why)
+}
+
+fn tasks(machine: &Machine, demand: &Demand) -> Need {
+    let least = demand.threads();
+    let why = format!(
+        "Threads and processes of this control group (a service or a container) together; toron \
+         starts {} threads and does not run without them.",
+        grouped(least)
+    );
+    let present = machine
+        .group_limit("pids", "pids.max", "pids.max")
+        .map(|limit| limit.unwrap_or(u64::MAX));
+    Need::new("cgroup pids.max", present, least, rounded(least * 2), why)
+}
+
+/// Only where io_uring is demanded: `auto` takes epoll otherwise.
+fn ring_allowed(machine: &Machine, demand: &Demand) -> Option<Need> {
+    const NAME: &str = "kernel.io_uring_disabled";
+    if demand.engine != EngineChoice::IoUring {
+        return None;
+    }
+    let present = machine.number(NAME);
+    let privileged = machine.is_capable(CAP_SYS_ADMIN).unwrap_or(false);
+    let forbidden = match present {
+        Ok(0) | Err(_) => false,
+        Ok(1) => !privileged,
+        Ok(_) => true,
+    };
+    Some(Need {
+        name: NAME,
+        present: present.map(|n| n.to_string()),
+        proposed: forbidden.then(|| "0".to_owned()),
+        why: "server.engine is io_uring: toron does not start where the kernel forbids it (1: to \
+              ordinary users, 2: to all)."
+            .to_owned(),
+    })
+}
+
+fn ring_memory(machine: &Machine, demand: &Demand, cores: u64) -> Option<Need> {
+    if demand.engine == EngineChoice::Epoll {
+        return None;
+    }
+    let each = RING_PAGES * page_size();
+    let reactors = demand.active_reactors(cores);
+    let least = each.saturating_mul(reactors);
+    let exempt = machine.is_capable(CAP_IPC_LOCK).unwrap_or(false);
+    let why = format!(
+        "The kernel charges a ring of io_uring to the locked memory of its user: {} KiB each, {} \
+         of them for {}. Past the limit a reactor cannot open its ring{}.",
+        each / 1024,
+        grouped(reactors),
+        show_clients(demand),
+        exempt_text(exempt)
+    );
+    let limit = machine.limit("Max locked memory");
+    let present = limit.map(|Limit { soft, .. }| soft);
+    let needed = if exempt { 0 } else { least };
+    let propose = locked_to_ask_for(demand, cores);
+    Some(Need::new("limit memlock", present, needed, propose, why))
+}
+
+/// Only where connection tracking is loaded.
+fn tracked(machine: &Machine, demand: &Demand) -> Option<Need> {
+    const NAME: &str = "net.netfilter.nf_conntrack_max";
+    if !machine.has("/proc/sys/net/netfilter/nf_conntrack_max") {
+        return None;
+    }
+    let least = demand.sockets();
+    let why = format!(
+        "The firewall of the kernel remembers every connection: {} and their upstream connections \
+         are {} entries, and closed ones stay for two minutes. When the table is full, packets of \
+         new connections are dropped.",
+        show_clients(demand),
+        grouped(least)
+    );
+    let propose = least.saturating_mul(2).checked_next_power_of_two();
+    Some(Need::new(
+        NAME,
+        machine.number(NAME),
+        least,
+        propose.unwrap_or(u64::MAX),
+        why,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn ranges_of_ports_start_even_and_hold_what_is_needed() {
+        for (needed, lowest) in [
+            (100, 64_512),
+            (28_000, 29_696),
+            (50_100, 2048),
+            (90_000, 1024),
+        ] {
+            assert_eq!(lowest_port(needed), lowest);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_shortfall() {
+        let need = |present| Need::new("x", present, 5, 8, "because".to_owned());
+        assert_eq!(need(Err("gone".to_owned())).shortfall(), None);
+        assert_eq!(need(Ok(5)).shortfall(), None);
+        let said = need(Ok(4)).shortfall();
+        assert_eq!(said.as_deref(), Some("x is 4, 8 is needed: because"));
+    }
+}
