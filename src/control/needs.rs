@@ -22,19 +22,27 @@ pub struct Need {
     pub present: Known<String>,
     /// The value to set; `None` where the present one is enough.
     pub proposed: Option<String>,
-    /// What it bounds, with the figures of this configuration.
-    pub why: String,
+    /// What it bounds, with the figures of this configuration: one sentence.
+    pub bounds: String,
+    /// What happens beyond it, for whoever wants to know more.
+    pub more: String,
 }
 
 impl Need {
     /// The present value, and another one if it is too small.
-    fn new(name: &'static str, present: Known<u64>, least: u64, propose: u64, why: String) -> Self {
+    fn new(
+        name: &'static str,
+        present: Known<u64>,
+        (least, propose): (u64, u64),
+        [bounds, more]: [String; 2],
+    ) -> Self {
         let missing = present.as_ref().is_ok_and(|have| *have < least);
         Need {
             name,
             present: present.map(show_limit),
             proposed: missing.then(|| propose.to_string()),
-            why,
+            bounds,
+            more,
         }
     }
 
@@ -46,8 +54,8 @@ impl Need {
         };
         let present = present.split_whitespace().collect::<Vec<_>>().join(" ");
         Some(format!(
-            "{} is {present}, {proposed} is needed: {}",
-            self.name, self.why
+            "{} is {present} and should be {proposed}: {}",
+            self.name, self.bounds
         ))
     }
 }
@@ -72,14 +80,20 @@ pub fn must_haves(machine: &Machine, demand: &Demand) -> Vec<Need> {
     needs
 }
 
-/// `10,000 clients (firewall.max_connections_total)`.
+/// `10,000 clients`.
 #[must_use]
 pub fn show_clients(demand: &Demand) -> String {
+    format!("{} clients", grouped(demand.clients))
+}
+
+/// `10,000 clients (firewall.max_connections_total)`.
+#[must_use]
+pub fn show_clients_and_source(demand: &Demand) -> String {
     let from = match demand.clients_are_limited {
         true => "firewall.max_connections_total",
         false => "planned; no limit is configured",
     };
-    format!("{} clients ({from})", grouped(demand.clients))
+    format!("{} ({from})", show_clients(demand))
 }
 
 /// A number with commas: `10,000`.
@@ -135,27 +149,37 @@ fn descriptors(machine: &Machine, demand: &Demand, cores: u64) -> Need {
             grouped(demand.idle_upstreams())
         ),
     };
-    let why = format!(
-        "Every connection takes a descriptor: {}{behind} need {}. At the limit toron stops \
-         accepting until other connections end. It raises its own soft limit to the hard one.",
+    let bounds = format!(
+        "{}{behind} need {} descriptors",
         show_clients(demand),
         grouped(least),
     );
+    let more = "At the limit toron stops accepting until other connections end. Pipes for large                 bodies take two more each. toron raises its own soft limit to the hard one.";
     let present = machine.limit("Max open files").map(|limit| limit.hard);
     let propose = descriptors_to_ask_for(demand, cores);
-    Need::new("limit nofile", present, least, propose, why)
+    Need::new(
+        "limit nofile",
+        present,
+        (least, propose),
+        [bounds, more.to_owned()],
+    )
 }
 
 fn most_descriptors(machine: &Machine, demand: &Demand, cores: u64) -> Need {
-    let propose = descriptors_to_ask_for(demand, cores);
-    let why = format!(
-        "The highest value that any process's limit of descriptors can be raised to; toron is to \
-         have {}.",
-        grouped(propose)
-    );
-    let present = machine.number("fs.nr_open");
     let least = demand.descriptors_least(cores);
-    Need::new("fs.nr_open", present, least, propose, why)
+    let propose = descriptors_to_ask_for(demand, cores);
+    let bounds = format!(
+        "no process can have more descriptors than this, and toron needs {}",
+        grouped(least)
+    );
+    let more = "Limits of descriptors (LimitNOFILE, ulimit -n) cannot be raised beyond it.";
+    let present = machine.number("fs.nr_open");
+    Need::new(
+        "fs.nr_open",
+        present,
+        (least, propose),
+        [bounds, more.to_owned()],
+    )
 }
 
 fn files(machine: &Machine, demand: &Demand, cores: u64) -> Need {
@@ -163,20 +187,22 @@ fn files(machine: &Machine, demand: &Demand, cores: u64) -> Need {
     let open = machine
         .numbers::<3>("fs.file-nr")
         .map_or(0, |[open, _, _]| open);
-    let least = own.saturating_add(open);
-    // The administrator may go beyond (`get_empty_filp` in the kernel asks for CAP_SYS_ADMIN).
+    let all = own.saturating_add(open);
+    // The administrator may go beyond (`alloc_empty_file` in the kernel asks for CAP_SYS_ADMIN).
     let exempt = machine.is_capable(CAP_SYS_ADMIN).unwrap_or(false);
-    let why = format!(
-        "Open files of all processes together: {} are open now, toron may add {}. Beyond it toron \
-         can neither accept nor dial{}.",
+    let bounds = format!(
+        "all processes together have {} files open now, and toron may add {}",
         grouped(open),
         grouped(own),
+    );
+    let more = format!(
+        "Beyond it toron can neither accept nor dial{}.",
         exempt_text(exempt)
     );
     let present = machine.number("fs.file-max");
-    let least = if exempt { 0 } else { least };
-    let propose = rounded(own.saturating_add(open).saturating_mul(2));
-    Need::new("fs.file-max", present, least, propose, why)
+    let least = if exempt { 0 } else { all };
+    let propose = rounded(all.saturating_mul(2));
+    Need::new("fs.file-max", present, (least, propose), [bounds, more])
 }
 
 fn exempt_text(exempt: bool) -> &'static str {
@@ -187,20 +213,20 @@ fn exempt_text(exempt: bool) -> &'static str {
 }
 
 fn accept_queue(machine: &Machine, demand: &Demand) -> Need {
-    let least = u64::from(BACKLOG).min(demand.clients);
-    let why = format!(
-        "Connections that have arrived wait in a queue until toron accepts them. toron asks for \
-         {} places per listener, and the kernel cuts that to this value. Who finds the queue full \
-         in a burst is not answered and tries again after a second or more.",
-        grouped(u64::from(BACKLOG)),
+    let asked = u64::from(BACKLOG);
+    let bounds = format!(
+        "the kernel cuts the queue of connections that wait to be accepted to this, and toron asks \
+         for {} places per listener",
+        grouped(asked),
     );
+    let more = "Who finds the queue full in a burst is not answered and tries again after a \
+                second or more.";
     let present = machine.number("net.core.somaxconn");
     Need::new(
         "net.core.somaxconn",
         present,
-        least,
-        u64::from(BACKLOG),
-        why,
+        (asked.min(demand.clients), asked),
+        [bounds, more.to_owned()],
     )
 }
 
@@ -227,31 +253,33 @@ fn ports(machine: &Machine, demand: &Demand) -> Need {
     const NAME: &str = "net.ipv4.ip_local_port_range";
     let least = demand.connections_to_one_target();
     let have = local_ports(machine);
-    let count = have.as_ref().map_or(0, |n| *n);
-    let why = if demand.targets == 0 {
-        "Connections to an upstream each need a local port; no route leads to an upstream."
+    let bounds = if demand.targets == 0 {
+        "connections to an upstream each need a local port; no route leads to an upstream"
             .to_owned()
     } else {
         format!(
-            "Each connection to the same upstream address needs a local port of its own: {} and \
-             {} idle connections may want {} at once, the range has {}. Without a port a request \
-             is answered with 503.{}",
+            "each connection to the same upstream address needs a local port of its own: {} and \
+             {} idle connections may want {}, the range has {}",
             show_clients(demand),
             grouped(demand.idle_per_target),
             grouped(least),
-            grouped(count),
-            match least > 64_512 {
-                true => " No range has so many: give the target more addresses.",
-                false => "",
-            }
+            grouped(have.as_ref().map_or(0, |have| *have)),
         )
+    };
+    let more = match least > 64_512 {
+        true => {
+            "Without a port a request is answered with 503. No range has so many: give the \
+                 target more addresses."
+        }
+        false => "Without a port a request is answered with 503.",
     };
     let missing = have.is_ok_and(|have| have < least);
     Need {
         name: NAME,
         present: machine.sysctl(NAME),
         proposed: missing.then(|| format!("{} 65535", lowest_port(least))),
-        why,
+        bounds,
+        more: more.to_owned(),
     }
 }
 
@@ -273,14 +301,17 @@ fn pipe_pages(machine: &Machine, demand: &Demand, cores: u64) -> Need {
     let page = page_size();
     let pages = demand.pipe_bytes(cores).div_ceil(page);
     let holds = has_pipe_quota(machine);
-    let why = format!(
-        "Large bodies go from socket to socket through a pipe of 64 KiB, without being copied. \
-         {} may hold {} pages of {} KiB; beyond this quota the kernel makes pipes too small and \
-         toron copies those bodies instead, at more CPU time each{}.",
+    let bounds = format!(
+        "large bodies go from socket to socket through a pipe of 64 KiB, without being copied, and \
+         {} may hold {} pages of {} KiB",
         show_clients(demand),
         grouped(pages),
         page / 1024,
-        exempt_text(!holds),
+    );
+    let more = format!(
+        "Beyond this quota of a user the kernel makes pipes too small, and toron copies those \
+         bodies instead, at more CPU time each{}.",
+        exempt_text(!holds)
     );
     let present = machine.number(NAME);
     // 0 is no quota.
@@ -288,7 +319,7 @@ fn pipe_pages(machine: &Machine, demand: &Demand, cores: u64) -> Need {
         Ok(1..) if holds => pages,
         _ => 0,
     };
-    Need::new(NAME, present, least, rounded(pages), why)
+    Need::new(NAME, present, (least, rounded(pages)), [bounds, more])
 }
 
 /// Bytes of a page of memory.
@@ -302,29 +333,32 @@ fn threads(machine: &Machine, demand: &Demand) -> Need {
     let exempt = [CAP_SYS_RESOURCE, CAP_SYS_ADMIN]
         .iter()
         .any(|capability| machine.is_capable(*capability).unwrap_or(false));
-    let why = format!(
-        "Threads of this user, in all its processes. toron starts {} (server.worker_pool_size {} \
-         and a few more) and does not run without them{}.",
+    let bounds = format!(
+        "all processes of a user together may have so many threads, and toron starts {} \
+         (server.worker_pool_size is {})",
         grouped(least),
         grouped(demand.reactors),
-        exempt_text(exempt)
     );
+    let more = format!("It does not run without them{}.", exempt_text(exempt));
     let present = machine.limit("Max processes").map(|limit| limit.soft);
     let needed = if exempt { 0 } else { least };
-    Need::new("limit nproc", present, needed, rounded(least * 2), why)
+    let propose = rounded(least.saturating_mul(2));
+    Need::new("limit nproc", present, (needed, propose), [bounds, more])
 }
 
 fn tasks(machine: &Machine, demand: &Demand) -> Need {
     let least = demand.threads();
-    let why = format!(
-        "Threads and processes of this control group (a service or a container) together; toron \
-         starts {} threads and does not run without them.",
+    let bounds = format!(
+        "the processes of a control group (a service, a container) together may have so many \
+         threads, and toron starts {}",
         grouped(least)
     );
+    let more = "It does not run without them.".to_owned();
     let present = machine
         .group_limit("pids", "pids.max", "pids.max")
         .map(|limit| limit.unwrap_or(u64::MAX));
-    Need::new("cgroup pids.max", present, least, rounded(least * 2), why)
+    let propose = rounded(least.saturating_mul(2));
+    Need::new("cgroup pids.max", present, (least, propose), [bounds, more])
 }
 
 /// Only where io_uring is demanded: `auto` takes epoll otherwise.
@@ -344,9 +378,9 @@ fn ring_allowed(machine: &Machine, demand: &Demand) -> Option<Need> {
         name: NAME,
         present: present.map(|n| n.to_string()),
         proposed: forbidden.then(|| "0".to_owned()),
-        why: "server.engine is io_uring: toron does not start where the kernel forbids it (1: to \
-              ordinary users, 2: to all)."
+        bounds: "server.engine is io_uring, and toron does not start where the kernel forbids it"
             .to_owned(),
+        more: "1 forbids it to ordinary users, 2 to all.".to_owned(),
     })
 }
 
@@ -358,19 +392,27 @@ fn ring_memory(machine: &Machine, demand: &Demand, cores: u64) -> Option<Need> {
     let reactors = demand.active_reactors(cores);
     let least = each.saturating_mul(reactors);
     let exempt = machine.is_capable(CAP_IPC_LOCK).unwrap_or(false);
-    let why = format!(
-        "The kernel charges a ring of io_uring to the locked memory of its user: {} KiB each, {} \
-         of them for {}. Past the limit a reactor cannot open its ring{}.",
-        each / 1024,
+    let bounds = format!(
+        "the kernel charges the rings of io_uring to the locked memory of their user: {} of {} KiB \
+         for {}",
         grouped(reactors),
+        each / 1024,
         show_clients(demand),
+    );
+    let more = format!(
+        "Past the limit a reactor cannot open its ring{}.",
         exempt_text(exempt)
     );
     let limit = machine.limit("Max locked memory");
     let present = limit.map(|Limit { soft, .. }| soft);
     let needed = if exempt { 0 } else { least };
     let propose = locked_to_ask_for(demand, cores);
-    Some(Need::new("limit memlock", present, needed, propose, why))
+    Some(Need::new(
+        "limit memlock",
+        present,
+        (needed, propose),
+        [bounds, more],
+    ))
 }
 
 /// Only where connection tracking is loaded.
@@ -380,20 +422,20 @@ fn tracked(machine: &Machine, demand: &Demand) -> Option<Need> {
         return None;
     }
     let least = demand.sockets();
-    let why = format!(
-        "The firewall of the kernel remembers every connection: {} and their upstream connections \
-         are {} entries, and closed ones stay for two minutes. When the table is full, packets of \
-         new connections are dropped.",
+    let bounds = format!(
+        "the firewall of the kernel remembers every connection: {} and their upstream connections \
+         are {} entries",
         show_clients(demand),
         grouped(least)
     );
+    let more = "Closed ones stay for two minutes. When the table is full, packets of new \
+                connections are dropped.";
     let propose = least.saturating_mul(2).checked_next_power_of_two();
     Some(Need::new(
         NAME,
         machine.number(NAME),
-        least,
-        propose.unwrap_or(u64::MAX),
-        why,
+        (least, propose.unwrap_or(u64::MAX)),
+        [bounds, more.to_owned()],
     ))
 }
 
@@ -427,10 +469,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_no_shortfall() {
-        let need = |present| Need::new("x", present, 5, 8, "because".to_owned());
+        let need = |present| {
+            let words = ["because".to_owned(), "More.".to_owned()];
+            Need::new("x", present, (5, 8), words)
+        };
         assert_eq!(need(Err("gone".to_owned())).shortfall(), None);
         assert_eq!(need(Ok(5)).shortfall(), None);
         let said = need(Ok(4)).shortfall();
-        assert_eq!(said.as_deref(), Some("x is 4, 8 is needed: because"));
+        assert_eq!(said.as_deref(), Some("x is 4 and should be 8: because"));
     }
 }

@@ -85,7 +85,7 @@ fn serve(
     }
     for need in must_haves(&Machine::here(), &Demand::of(&loaded.snapshot)) {
         if let Some(line) = need.shortfall() {
-            log::warn!("{line} (toron tune tells more)");
+            log::warn!("{line} (see toron tune)");
         }
     }
     // Before the threads, so that no signal is lost between.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::row::{on_one_line, Group, Means, Row, Verdict};
 use crate::control::machine::Machine;
-use crate::control::needs::{descriptors_to_ask_for, locked_to_ask_for, show_clients};
+use crate::control::needs::{descriptors_to_ask_for, locked_to_ask_for, show_clients_and_source};
 use crate::policy::demand::Demand;
 use crate::policy::settings::EngineChoice;
 
@@ -78,7 +78,7 @@ fn sysctl(demand: &Demand, groups: &[Group], chosen: &[&Row]) -> String {
         &mut text,
         &format!(
             "Kernel settings for toron with {}, written by toron tune.",
-            show_clients(demand)
+            show_clients_and_source(demand)
         ),
     );
     comment(
@@ -134,7 +134,7 @@ fn unit(machine: &Machine, demand: &Demand, chosen: &[&Row]) -> String {
         &format!(
             "Limits of the service for toron with {}, written by toron tune. Copy to \
              /etc/systemd/system/toron.service.d/ and run: systemctl daemon-reload",
-            show_clients(demand)
+            show_clients_and_source(demand)
         ),
     );
     text.push_str("[Service]\n");

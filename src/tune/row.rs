@@ -96,7 +96,8 @@ impl Row {
     /// A must-have.
     #[must_use]
     pub fn need(need: Need, means: Means) -> Self {
-        let mut row = Self::new(need.name, need.present, means, need.why);
+        let why = format!("{}. {}", capital(&need.bounds), need.more);
+        let mut row = Self::new(need.name, need.present, means, why);
         row.must_have = true;
         if let (Some(value), Ok(_)) = (need.proposed, &row.present) {
             row.verdict = Verdict::Missing;
@@ -160,6 +161,13 @@ pub struct Group {
     pub title: &'static str,
     /// Its rows.
     pub rows: Vec<Row>,
+}
+
+/// With a large first letter.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 /// White space made single spaces: kernel settings of several numbers have tabs between them.

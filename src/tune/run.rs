@@ -9,7 +9,7 @@ use super::row::{on_one_line, Group, Row, Verdict};
 use super::{apply, change, emit, json, probes, table, undo};
 use crate::control::config::{load, load_texts, Inputs, Loaded, SYSTEM_FOLDER};
 use crate::control::machine::Machine;
-use crate::control::needs::{grouped, show_clients};
+use crate::control::needs::{grouped, show_clients_and_source};
 use crate::control::resolve::Endpoints;
 use crate::policy::demand::Demand;
 
@@ -127,9 +127,13 @@ fn heading(audit: &Audit) -> String {
         false => audit.files.join(", "),
     };
     format!(
-        "toron tune: {}, {} upstream targets, {} reactors\n{files}\n\n",
-        show_clients(demand),
+        "toron tune: for {}, {} {}, {} reactors\n{files}\n\n",
+        show_clients_and_source(demand),
         grouped(demand.targets),
+        match demand.targets {
+            1 => "upstream target",
+            _ => "upstream targets",
+        },
         grouped(demand.reactors)
     )
 }

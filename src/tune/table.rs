@@ -128,7 +128,7 @@ fn summary(groups: &[Group]) -> String {
             .collect();
         if !names.is_empty() {
             let start = format!("{} {} ({meaning}):", names.len(), verdict.as_str());
-            hang(&mut text, "", 0, &format!("{start} {}", names.join(", ")));
+            hang(&mut text, &start, 2, &names.join(", "));
         }
     }
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();

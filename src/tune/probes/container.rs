@@ -39,13 +39,13 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
 
 fn container(machine: &Machine) -> Known<String> {
     if machine.has("/run/.containerenv") {
-        return Ok("Podman".to_owned());
+        return Ok("Podman (by /run/.containerenv)".to_owned());
     }
     if machine.has("/.dockerenv") {
-        return Ok("Docker".to_owned());
+        return Ok("Docker (by /.dockerenv)".to_owned());
     }
     if let Ok(name) = machine.value("/run/systemd/container") {
-        return Ok(name);
+        return Ok(format!("{name} (by /run/systemd/container)"));
     }
     let groups = machine.text("/proc/self/cgroup")?;
     let marks = ["docker", "libpod", "kubepods", "containerd", "lxc"];

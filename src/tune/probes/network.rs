@@ -79,7 +79,7 @@ pub(super) fn receiving(cx: &Context<'_>) -> Vec<Row> {
             .to_string()
     };
     // Once in ten thousand packets is noise.
-    let squeezes = squeezed > packets / 10_000;
+    let often = |count: u64| count > packets / 10_000;
     let budget = machine.number("net.core.netdev_budget");
     let time = machine.number("net.core.netdev_budget_usecs");
     vec![
@@ -89,7 +89,7 @@ pub(super) fn receiving(cx: &Context<'_>) -> Vec<Row> {
             "Packets that may wait per core before TCP sees them, on loopback and with RPS. What \
              does not fit is dropped and sent again after a delay.",
         )
-        .propose(dropped > 0, Verdict::Better, double(&backlog))
+        .propose(often(dropped), Verdict::Better, double(&backlog))
         .evidence(&evidence)
         .risk("Packets may wait longer when a core cannot keep up."),
         Row::sysctl(
@@ -98,7 +98,7 @@ pub(super) fn receiving(cx: &Context<'_>) -> Vec<Row> {
             "Packets that a core takes from its network cards in one go before others get their \
              turn. If it runs out often, packets wait in the card.",
         )
-        .propose(squeezes, Verdict::Consider, double(&budget))
+        .propose(often(squeezed), Verdict::Consider, double(&budget))
         .evidence(&evidence)
         .risk("toron's threads wait longer for the core while packets arrive."),
         Row::sysctl(
@@ -106,7 +106,7 @@ pub(super) fn receiving(cx: &Context<'_>) -> Vec<Row> {
             "net.core.netdev_budget_usecs",
             "The same in microseconds.",
         )
-        .propose(squeezes, Verdict::Consider, double(&time))
+        .propose(often(squeezed), Verdict::Consider, double(&time))
         .evidence(&evidence)
         .risk("As above."),
     ]

@@ -29,7 +29,7 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
     };
     for card in cards {
         rows.extend(queues(cx, &card));
-        rows.push(interrupts(cx.machine, &card));
+        rows.push(interrupts(cx, &card));
     }
     rows
 }
@@ -135,9 +135,10 @@ fn mask_of(cores: u64) -> u64 {
 }
 
 /// Which processors the card interrupts.
-fn interrupts(machine: &Machine, card: &str) -> Row {
+fn interrupts(cx: &Context<'_>, card: &str) -> Row {
     const WHY: &str = "Processors that each interrupt of the card may go to. Several receive \
                        queues that all interrupt the same processor share only that one.";
+    let machine = cx.machine;
     let device = format!("/sys/class/net/{card}/device");
     // Those of a virtio card belong to the device above it.
     let folders = [
@@ -153,10 +154,32 @@ fn interrupts(machine: &Machine, card: &str) -> Row {
         return Row::fact(name, Err(why), WHY);
     };
     numbers.sort_by_key(|number| number.parse::<u64>().unwrap_or(u64::MAX));
-    let read = |number: &String| {
-        let list = machine.value(&format!("/proc/irq/{number}/smp_affinity_list"))?;
-        Ok(format!("{number}: {list}"))
-    };
+    let read = |number: &String| machine.value(&format!("/proc/irq/{number}/smp_affinity_list"));
     let lists: Known<Vec<String>> = numbers.iter().map(read).collect();
-    Row::fact(name, lists.map(|lists| lists.join("; ")), WHY)
+    // Two and more queues, all on one processor.
+    let queues = machine.names_in(&format!("/sys/class/net/{card}/queues"));
+    let receive = queues.map_or(0, |names| {
+        names.iter().filter(|n| n.starts_with("rx-")).count()
+    });
+    let crowded = lists.as_ref().is_ok_and(|lists| {
+        let first = lists.first();
+        let single = first.is_some_and(|list| list.bytes().all(|b| b.is_ascii_digit()));
+        single && lists.iter().all(|list| Some(list) == first)
+    });
+    let several = machine.cores().is_ok_and(|cores| cores > 1);
+    let shown = lists.map(|lists| {
+        let pairs = numbers.iter().zip(&lists);
+        let pairs = pairs.map(|(number, list)| format!("{number}: {list}"));
+        pairs.collect::<Vec<_>>().join("; ")
+    });
+    Row::fact(name, shown, WHY)
+        .propose(
+            crowded && receive > 1 && several,
+            Verdict::Consider,
+            "spread over the processors",
+        )
+        .risk(
+            "A daemon like irqbalance may move them again. By hand: echo N > \
+               /proc/irq/NUMBER/smp_affinity_list, another N for each.",
+        )
 }
