@@ -4,6 +4,7 @@
 //! ```text
 //!  config ─▶ policy::demand   what the configuration asks for, in numbers
 //!            control::machine /proc and /sys: values, or why not     control::needs   must-haves
+//!            netlink/         what only netlink tells of network cards
 //!                 ▼
 //!            probes/ ─▶ row.rs ─▶ table.rs, json.rs   to read
 //!                           ├───▶ emit.rs             files for sysctl.d and systemd
@@ -19,6 +20,7 @@ mod change;
 mod emit;
 pub mod journal;
 mod json;
+mod netlink;
 pub mod probes;
 pub mod row;
 mod run;

@@ -38,7 +38,7 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
                  replace dev NAME root fq).",
             ),
     );
-    rows.extend(super::nic::queueing(cx));
+    rows.push(super::nic::queueing(cx));
     let restart = machine.number("net.ipv4.tcp_slow_start_after_idle");
     rows.push(
         Row::sysctl(

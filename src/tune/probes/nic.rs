@@ -1,7 +1,11 @@
 //! Network interfaces: queues, who serves them, and what the card does by itself.
 
-use super::Context;
+use std::io;
+
+use super::{told, Context};
 use crate::control::machine::{Known, Machine};
+use crate::tune::netlink::ethtool::{Ethtool, Features, Sizes};
+use crate::tune::netlink::qdisc;
 use crate::tune::row::{Row, Verdict};
 
 pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
@@ -30,13 +34,153 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
     for card in cards {
         rows.extend(queues(cx, &card));
         rows.push(interrupts(cx, &card));
+        rows.extend(hardware(cx, &card));
     }
     rows
 }
 
 /// The queueing discipline that each interface has now.
-pub(super) fn queueing(_cx: &Context<'_>) -> Vec<Row> {
-    Vec::new()
+pub(super) fn queueing(cx: &Context<'_>) -> Row {
+    const WHY: &str =
+        "The queue that each interface has now. mq is one queue for each of the card's, \
+                       with what stands behind it in each.";
+    let kinds = asked(cx.machine, qdisc::kinds);
+    let shown = kinds.map(|kinds| {
+        let shown = kinds
+            .iter()
+            .map(|(name, kinds)| format!("{name} {}", kinds.join(" of ")));
+        shown.collect::<Vec<_>>().join(", ")
+    });
+    Row::fact("qdisc", shown, WHY)
+}
+
+/// The answer of the kernel, which only the machine itself has.
+fn asked<T>(machine: &Machine, ask: impl FnOnce() -> io::Result<T>) -> Known<T> {
+    if !machine.is_here() {
+        return Err("can only be asked of the machine itself, not of a copy of its files".into());
+    }
+    ask().map_err(|error| format!("netlink: {error}"))
+}
+
+/// What ethtool(8) tells.
+fn hardware(cx: &Context<'_>, card: &str) -> Vec<Row> {
+    let machine = cx.machine;
+    let rings = asked(machine, || Ethtool::open()?.rings(card));
+    let channels = asked(machine, || Ethtool::open()?.channels(card));
+    let features = asked(machine, || Ethtool::open()?.features(card));
+    vec![
+        ring_row(machine, card, &rings),
+        channel_row(machine, card, &channels),
+        offload_row(card, &features),
+    ]
+}
+
+/// `256 of 1024 receive, 256 of 1024 send`.
+fn sizes(sizes: &Sizes) -> String {
+    let parts = [
+        (sizes.receive, "receive"),
+        (sizes.send, "send"),
+        (sizes.combined, "combined"),
+    ];
+    let shown = parts
+        .iter()
+        .filter_map(|(pair, what)| pair.map(|(now, most)| format!("{now} of {most} {what}")));
+    match shown.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "none".to_owned(),
+        shown => shown,
+    }
+}
+
+fn ring_row(machine: &Machine, card: &str, rings: &Known<Sizes>) -> Row {
+    let count = |name: &str| machine.number_in(&format!("/sys/class/net/{card}/statistics/{name}"));
+    let lost = ["rx_missed_errors", "rx_fifo_errors"];
+    let lost = lost.map(|name| (name, count(name)));
+    let overran = lost
+        .iter()
+        .any(|(_, count)| count.as_ref().is_ok_and(|n| *n > 0));
+    let larger = rings
+        .as_ref()
+        .ok()
+        .and_then(|rings| rings.receive)
+        .filter(|(now, most)| now < most)
+        .map_or(0, |(_, most)| most);
+    let evidence = lost.map(|(name, count)| format!("{name}: {}", told(count)));
+    Row::fact(
+        format!("{card} rings"),
+        rings.as_ref().map(sizes).map_err(Clone::clone),
+        "Packets that the card can put down before the kernel fetches them, of how many it could. \
+         A burst that does not fit is lost; the counters tell whether that happens.",
+    )
+    .evidence(format!("{}.", evidence.join(", ")))
+    .propose(
+        overran && larger > 0,
+        Verdict::Consider,
+        format!("{larger} receive"),
+    )
+    .risk(format!(
+        "The card is down for a moment; more memory. By hand: ethtool -G {card} rx {larger}."
+    ))
+}
+
+fn channel_row(machine: &Machine, card: &str, channels: &Known<Sizes>) -> Row {
+    let cores = machine.cores().unwrap_or(1);
+    let combined = channels
+        .as_ref()
+        .ok()
+        .and_then(|channels| channels.combined);
+    let (now, most) = combined.map_or((0, 0), |(now, most)| (u64::from(now), u64::from(most)));
+    let wanted = cores.min(most);
+    Row::fact(
+        format!("{card} channels"),
+        channels.as_ref().map(sizes).map_err(Clone::clone),
+        "Pairs of queues with an interrupt each, of how many the card could have. With one for each \
+         processor, all of them share the work of receiving.",
+    )
+    .propose(now < wanted, Verdict::Consider, format!("{wanted} combined"))
+    .risk(format!(
+        "The card is down for a moment. By hand: ethtool -L {card} combined {wanted}."
+    ))
+}
+
+fn offload_row(card: &str, features: &Known<Features>) -> Row {
+    /// Short names, the kernel's name, and the word that ethtool sets them by.
+    const WANTED: [(&str, &str); 4] = [
+        ("tso", "tx-tcp-segmentation"),
+        ("gso", "tx-generic-segmentation"),
+        ("gro", "rx-gro"),
+        ("sg", "tx-scatter-gather"),
+    ];
+    let on = |name: &str, list: &[String]| list.iter().any(|feature| feature == name);
+    let shown = features.as_ref().map(|features| {
+        let shown = WANTED.map(|(short, name)| {
+            let state = if on(name, &features.active) {
+                "on"
+            } else {
+                "off"
+            };
+            format!("{short} {state}")
+        });
+        shown.join(", ")
+    });
+    let off: Vec<&str> = features.as_ref().map_or(Vec::new(), |features| {
+        let is_off = |name: &str| !on(name, &features.active) && !on(name, &features.fixed);
+        let off = WANTED.iter().filter(|(_, name)| is_off(name));
+        off.map(|(short, _)| *short).collect()
+    });
+    let words: Vec<String> = off.iter().map(|short| format!("{short} on")).collect();
+    Row::fact(
+        format!("{card} offloads"),
+        shown.map_err(Clone::clone),
+        "Whether many packets of a connection are handled as one: cut apart by the card (tso) or \
+         late in the kernel (gso), put together on arrival (gro), sent from where they lie (sg). \
+         Without them large bodies cost a multiple of CPU time.",
+    )
+    .propose(!off.is_empty(), Verdict::Consider, words.join(", "))
+    .risk(format!(
+        "Some drivers have faults in them, which may be why they are off. By hand: ethtool -K \
+         {card} {}.",
+        words.join(" ")
+    ))
 }
 
 struct Interfaces {
@@ -114,11 +258,15 @@ fn queues(cx: &Context<'_>, card: &str) -> Vec<Row> {
              {folder}/rx-0/rps_cpus, for each queue."
         )),
     );
+    // The kernel has none for a card with one queue, although the file is there.
+    let xps = match tx.len() {
+        1 => Ok("one queue, so no choice".to_owned()),
+        _ => values(&tx, "xps_cpus").map(|masks| masks.join(" ")),
+    };
     rows.push(Row::fact(
         format!("{card} xps_cpus"),
-        values(&tx, "xps_cpus").map(|masks| masks.join(" ")),
-        "Masks of the processors that use each send queue (XPS). With one queue there is nothing \
-         to choose.",
+        xps,
+        "Masks of the processors that use each send queue (XPS).",
     ));
     rows
 }
