@@ -24,7 +24,7 @@ mod netlink;
 pub mod probes;
 pub mod row;
 mod run;
-mod table;
+pub mod table;
 mod undo;
 
 pub use run::run;

@@ -1,5 +1,7 @@
 //! What is said of a machine for a configuration.
 
+use toron::tune::row::{Group, Row, Verdict};
+
 use crate::tree::{Audit, Tree};
 
 /// Rows that can only be had of the machine itself.
@@ -486,67 +488,74 @@ fn interfaces_that_sys_shows_of_another_namespace_are_unknown() {
 #[test]
 fn no_file_is_relied_upon() {
     let tree = Tree::new();
-    let good = tree.audit();
+    let known = names(&tree.rows());
     for path in Tree::paths() {
         let before = tree.text(path);
-        let mut ways: Vec<(&str, Option<&[u8]>)> = vec![
+        for (way, text) in [
             ("gone", None),
-            ("empty", Some(b"")),
+            ("folder", None),
+            ("empty", Some(&b""[..])),
             ("nonsense", Some(b"nonsense: [\x01 -1\n")),
             (
                 "huge",
                 Some(b"18446744073709551615 18446744073709551615 18446744073709551615\n"),
             ),
             ("binary", Some(b"\xff\x00\xfe")),
-        ];
-        ways.push(("folder", None));
-        for (way, text) in ways {
-            match text {
-                Some(text) => tree.put(path, text),
-                None => tree.remove(path),
-            }
-            if way == "folder" {
+        ] {
+            tree.remove(path);
+            if let Some(text) = text {
+                tree.put(path, text);
+            } else if way == "folder" {
                 std::fs::create_dir(tree.root().join(path)).unwrap();
             }
-            let audit = tree.audit();
-            judge_unknowns(&audit, path, way);
-            if let Some(name) = path.strip_prefix("proc/sys/").map(|p| p.replace('/', ".")) {
-                let known = good
-                    .settings()
-                    .iter()
-                    .any(|row| row["name"] == name.as_str());
-                if known && ["gone", "empty", "binary", "folder"].contains(&way) {
-                    assert_eq!(audit.verdict(&name), "unknown", "{path} {way}");
-                }
+            let rows = tree.rows();
+            judge_unknowns(&rows, path, way);
+            let setting = path.strip_prefix("proc/sys/").map(|p| p.replace('/', "."));
+            let setting = setting.filter(|name| known.contains(name));
+            if let Some(name) = setting.filter(|_| !["nonsense", "huge"].contains(&way)) {
+                let row = rows.iter().find(|row| row.name == name).unwrap();
+                assert_eq!(row.verdict, Verdict::Unknown, "{path} {way}");
             }
-            if way == "folder" || text.is_some() {
-                tree.remove(path);
-            }
-            tree.put(path, &before);
+            let table = table(&rows);
+            assert!(
+                table.lines().all(|line| line.chars().count() <= 100),
+                "{table}"
+            );
         }
+        tree.remove(path);
+        tree.put(path, &before);
     }
     // And nothing at all.
     for folder in ["proc", "sys"] {
         tree.remove(folder);
     }
+    judge_unknowns(&tree.rows(), "everything", "gone");
     let audit = tree.audit();
-    judge_unknowns(&audit, "everything", "gone");
     assert!(audit.with(&["missing", "better", "consider"]).is_empty());
     assert_eq!(tree.run(&["--check"]).code, Some(0));
 }
 
-fn judge_unknowns(audit: &Audit, path: &str, way: &str) {
-    for row in audit.settings() {
-        let unknown = row["unknown"].as_str();
-        assert_eq!(
-            row["present"].is_null(),
-            unknown.is_some(),
-            "{path} {way}: {row}"
-        );
-        if let Some(why) = unknown {
-            assert!(!why.is_empty(), "{path} {way}: {row}");
-            assert!(row["proposed"].is_null(), "{path} {way}: {row}");
-            assert_eq!(row["verdict"], "unknown", "{path} {way}: {row}");
+fn names(rows: &[Row]) -> Vec<String> {
+    rows.iter().map(|row| row.name.clone()).collect()
+}
+
+fn table(rows: &[Row]) -> String {
+    let group = Group {
+        title: "All",
+        rows: rows.to_vec(),
+    };
+    toron::tune::table::full(&[group])
+}
+
+fn judge_unknowns(rows: &[Row], path: &str, way: &str) {
+    for row in rows {
+        let is_unknown = row.verdict == Verdict::Unknown;
+        assert_eq!(row.present.is_err(), is_unknown, "{path} {way}: {row:?}");
+        if let Err(why) = &row.present {
+            assert!(
+                !why.is_empty() && row.proposed.is_none(),
+                "{path} {way}: {row:?}"
+            );
         }
     }
 }

@@ -145,14 +145,12 @@ fn emitted_files_are_understood_by_sysctl() {
 #[test]
 fn the_audit_in_a_namespace_is_that_of_sysctl_there() {
     let dir = TempDir::new("tune-audit");
-    let script = format!(
-        "
+    let script = "
         sysctl -qw net.core.somaxconn=77
         echo '== audit'; $TORON tune --json
         echo '== all'; sysctl -a 2>/dev/null
-        "
-    );
-    let out = in_namespace(&script, &dir);
+        ";
+    let out = in_namespace(script, &dir);
     let parts = parts(&out);
     let audit = Audit::parse(parts["audit"]);
     let all = settings(parts["all"]);

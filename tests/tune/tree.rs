@@ -5,6 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use toron::control::config::load_texts;
+use toron::control::machine::Machine;
+use toron::control::resolve::Endpoints;
+use toron::policy::demand::Demand;
+use toron::tune::probes::audit;
+use toron::tune::row::Row;
 
 use crate::support::TempDir;
 
@@ -198,12 +204,12 @@ impl Tree {
         std::fs::write(place, text).unwrap();
     }
 
-    /// Removes a file or folder of the machine.
+    /// Removes a file or folder of the machine, if there is one.
     pub fn remove(&self, path: &str) {
         let place = self.root().join(path);
         if place.is_dir() {
             std::fs::remove_dir_all(place).unwrap();
-        } else {
+        } else if place.exists() {
             std::fs::remove_file(place).unwrap();
         }
     }
@@ -261,6 +267,16 @@ impl Tree {
         let said = self.run(&["--json"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         Audit::parse(&said.out)
+    }
+
+    /// The audit without the program around it.
+    pub fn rows(&self) -> Vec<Row> {
+        let config = std::fs::read_to_string(self.dir.join("config.yaml")).unwrap();
+        let routes = std::fs::read_to_string(self.dir.join("routes.yaml")).unwrap();
+        let loaded = load_texts(&config, Some(&routes), &mut Endpoints::default());
+        let demand = Demand::of(&loaded.expect("a good configuration").snapshot);
+        let groups = audit(&Machine::at(&self.root()), &demand);
+        groups.into_iter().flat_map(|group| group.rows).collect()
     }
 
     /// Every file of the machine with its bytes.
