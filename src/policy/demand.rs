@@ -53,6 +53,8 @@ pub struct Demand {
     pub idle_per_target: u64,
     /// How long those are kept.
     pub idle_kept: Duration,
+    /// Bytes of request bodies that may be collected at a time (`server.buffer_memory`).
+    pub collected_bytes: u64,
     /// Configured reactors (threads).
     pub reactors: u64,
     /// Listening sockets.
@@ -89,6 +91,7 @@ impl Demand {
                 false => settings.max_idle_per_target as u64,
             },
             idle_kept: settings.idle_conn_timeout,
+            collected_bytes: settings.buffer_memory,
             reactors: settings.worker_pool_size as u64,
             listeners: settings.listen.len() as u64,
             engine: settings.engine,
@@ -171,12 +174,15 @@ impl Demand {
         pipes.saturating_mul(PIPE_BYTES).saturating_add(more)
     }
 
-    /// Bytes of memory that buffers and pipes take when every client transfers and is slow.
+    /// Bytes of memory that buffers, pipes and collected bodies take when every client transfers and
+    /// is slow.
     #[must_use]
     pub fn transfer_bytes(&self, cores: u64) -> u64 {
         let buffers = self.active_reactors(cores).saturating_mul(BUFFERS as u64);
         let copied = buffers.min(self.clients).saturating_mul(BUFFER_BYTES);
-        self.pipe_bytes(cores).saturating_add(copied)
+        self.pipe_bytes(cores)
+            .saturating_add(copied)
+            .saturating_add(self.collected_bytes)
     }
 
     /// Threads of the process.
@@ -198,6 +204,7 @@ mod tests {
             targets_are_local: false,
             idle_per_target: 100,
             idle_kept: Duration::from_secs(30),
+            collected_bytes: 256 << 20,
             reactors: 128,
             listeners: 1,
             engine: EngineChoice::Auto,
@@ -215,6 +222,8 @@ mod tests {
             d.descriptors_least(2) + 20_000 + 256
         );
         assert_eq!(d.pipe_bytes(2), 10_000 * 65_536 + 64 * 3 * 65_536);
+        let copied = 2 * 4096 * 76 * 1024;
+        assert_eq!(d.transfer_bytes(2), d.pipe_bytes(2) + copied + (256 << 20));
     }
 
     #[test]

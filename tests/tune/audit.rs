@@ -397,7 +397,7 @@ fn what_would_be_better_is_proposed_on_evidence() {
             "104857600\n",
             "cgroup memory.max",
             "better",
-            "2,782 MiB or more, or fewer connections",
+            "3,294 MiB or more, or fewer connections",
         ),
     ] {
         let tree = Tree::new();

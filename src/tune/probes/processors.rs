@@ -192,8 +192,9 @@ fn group_memory(cx: &Context<'_>) -> Row {
     };
     let mib = |bytes: u64| format!("{} MiB", grouped(bytes >> 20));
     let why = format!(
-        "When {} transfer large bodies at once and all are slow, toron's buffers and pipes hold \
-         up to {}. Past the limit of a control group its processes are killed.",
+        "When {} transfer bodies at once and all are slow, toron's buffers and pipes and the \
+         bodies it collects (server.buffer_memory) hold up to {}. Past the limit of a control \
+         group its processes are killed.",
         show_clients(cx.demand),
         mib(wanted)
     );
