@@ -59,9 +59,15 @@ fn nothing_is_changed_unless_it_is_confirmed() {
     assert_eq!(said.code, Some(1));
     assert!(said.out.contains("net.core.somaxconn: 128 → 4096\n"));
     assert!(said.out.ends_with("nothing was changed\n"), "{}", said.out);
+    for answer in ["n", "", "yesterday"] {
+        assert_eq!(tree.run_and_answer(answer, &["--apply"]).code, Some(1));
+    }
     assert!(tree.snapshot() == before && !tree.journal().exists());
 
-    assert_eq!(tree.run(&["--apply", "--yes"]).code, Some(0));
+    let said = tree.run_and_answer("y", &["--apply"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("Set these values now? [y/N] "));
+    assert_eq!(tree.sysctl("net.core.somaxconn"), "4096");
     let applied = tree.snapshot();
     assert_eq!(tree.run(&["--undo"]).code, Some(1));
     assert!(tree.snapshot() == applied && tree.journal().exists());

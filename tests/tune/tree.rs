@@ -251,6 +251,14 @@ impl Tree {
         self.run_by(command, arguments)
     }
 
+    /// The same with an answer to its question.
+    pub fn run_and_answer(&self, answer: &str, arguments: &[&str]) -> Said {
+        let mut command = Command::new("bash");
+        command.args(["-c", "answer=$1; shift; \"$0\" \"$@\" <<<\"$answer\""]);
+        command.args([env!("CARGO_BIN_EXE_toron"), answer]);
+        self.run_by(command, arguments)
+    }
+
     fn run_by(&self, mut command: Command, arguments: &[&str]) -> Said {
         command
             .arg("tune")
