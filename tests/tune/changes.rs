@@ -10,6 +10,7 @@ pub fn ailing() -> Tree {
     tree.set("net.ipv4.ip_local_port_range", "50902\t61000\n");
     tree.set("net.ipv4.tcp_syncookies", "0\n");
     tree.set("net.ipv4.tcp_slow_start_after_idle", "1\n");
+    tree.set("net.ipv4.tcp_tw_reuse", "2\n");
     tree
 }
 

@@ -37,7 +37,7 @@ const FILES: &[(&str, &str)] = &[
     ("proc/sys/net/ipv4/tcp_abort_on_overflow", "0\n"),
     ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
     ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
-    ("proc/sys/net/ipv4/tcp_tw_reuse", "2\n"),
+    ("proc/sys/net/ipv4/tcp_tw_reuse", "1\n"),
     ("proc/sys/net/ipv4/tcp_timestamps", "1\n"),
     ("proc/sys/net/ipv4/tcp_max_tw_buckets", "131072\n"),
     ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),

@@ -99,6 +99,7 @@ fn reuse(cx: &Context<'_>) -> Row {
         );
     match demand.targets {
         0 => row,
-        _ => row.propose(off && (short || busy), Verdict::Better, "1"),
+        _ if short || busy => row.propose(off, Verdict::Better, "1"),
+        _ => row.propose(off, Verdict::Consider, "1"),
     }
 }
