@@ -5,6 +5,7 @@
 //! into a table, reactors read both through one [`snapshot::Snapshot`] that is swapped whole.
 
 pub mod balance;
+pub mod bulkhead;
 pub mod cidr;
 pub mod demand;
 mod map;

@@ -407,6 +407,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
+        // The upstream is done with; a client that does not take the answer must not hold the slot.
+        exchange.permit = None;
         let keep = exchange.transaction.will_keep_client() && !draining;
         if !keep {
             exchange.transaction.forbid_keep_alive();
@@ -460,6 +462,10 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Takes the exchange off the session: logs it, gives back what it holds.
     pub(crate) fn end_exchange(&mut self, session: &mut Session, keep_upstream: bool) {
+        // First: whoever sees the upstream connection end finds the slot free.
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.permit = None;
+        }
         if keep_upstream {
             self.park_upstream(session);
         }

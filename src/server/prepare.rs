@@ -166,6 +166,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 transaction,
                 snapshot: Rc::clone(snapshot),
                 route: 0,
+                permit: None,
                 facts,
                 started,
                 head_len: 0,

@@ -6,6 +6,7 @@ use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
 use super::state::Exchange;
 use crate::http::HeadScanner;
+use crate::policy::bulkhead::Permit;
 use crate::proxy::transaction::ClientEnd;
 
 /// Where a client connection is.
@@ -140,6 +141,8 @@ pub struct Session {
     pub unsent: Option<(Vec<u8>, Tag)>,
     /// Bytes on their way to the client.
     pub output: Output,
+    /// The slot of the route whose fixed answer is being sent.
+    pub permit: Option<Permit>,
     /// The request under way.
     pub exchange: Option<Box<Exchange>>,
 }
@@ -171,6 +174,7 @@ impl Session {
             spare: None,
             unsent: None,
             output: Output::default(),
+            permit: None,
             exchange: None,
         }
     }

@@ -9,6 +9,7 @@ use super::body::{Framing, Source};
 use super::collected::Collected;
 use super::Pinned;
 use crate::http::{HeadScanner, RequestFacts};
+use crate::policy::bulkhead::Permit;
 use crate::policy::settings::Route;
 use crate::proxy::transaction::Transaction;
 
@@ -21,6 +22,8 @@ pub struct Exchange {
     pub snapshot: Rc<Pinned>,
     /// Its route in the snapshot.
     pub route: usize,
+    /// Its slot of the route, until the request has ended or toron answers in the upstream's place.
+    pub permit: Option<Permit>,
     /// What the request asked for.
     pub facts: RequestFacts,
     /// When the head had come.

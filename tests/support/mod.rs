@@ -16,6 +16,7 @@
 #![allow(dead_code)]
 
 pub mod bank;
+pub mod bulkheads;
 pub mod case;
 pub mod client;
 pub mod http;

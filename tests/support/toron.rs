@@ -72,6 +72,23 @@ impl Toron {
         }
     }
 
+    /// Puts `settings` in the place of those it runs with, and waits until they hold.
+    pub fn reload(&self, settings: &Settings) {
+        let Running::Toron(process, dir) = &self.running else {
+            panic!("only toron is reloaded here");
+        };
+        let done = |line: &str| line.contains("reload: ");
+        let before = process.log_lines().iter().filter(|l| done(l)).count();
+        write_into(dir, settings);
+        process.signal(rustix::process::Signal::HUP);
+        let mut seen = 0;
+        let line = process.wait_line(PATIENCE, |line| {
+            seen += usize::from(done(line));
+            (seen > before).then(|| line.to_owned())
+        });
+        assert!(line.ends_with("reload: done"), "{line}");
+    }
+
     pub fn process(&self) -> &Process {
         match &self.running {
             Running::Toron(process, _) => process,
@@ -114,10 +131,15 @@ impl Toron {
 
 fn write_files(settings: &Settings) -> (TempDir, PathBuf, PathBuf) {
     let dir = TempDir::new("toron");
+    let (config, routes) = write_into(&dir, settings);
+    (dir, config, routes)
+}
+
+fn write_into(dir: &TempDir, settings: &Settings) -> (PathBuf, PathBuf) {
     let (config, routes) = (dir.join("config.yaml"), dir.join("routes.yaml"));
     std::fs::write(&config, settings.config_yaml()).expect("write config.yaml");
     std::fs::write(&routes, settings.routes_yaml()).expect("write routes.yaml");
-    (dir, config, routes)
+    (config, routes)
 }
 
 /// What `toron check` says about `settings`: its output, as an error when it finds a fault.
