@@ -145,7 +145,8 @@ fn descriptors(machine: &Machine, demand: &Demand, cores: u64) -> Need {
     let behind = match demand.targets {
         0 => String::new(),
         _ => format!(
-            ", as many connections to upstreams and {} idle ones",
+            ", {} connections to upstreams in use and {} idle ones",
+            grouped(demand.in_flight),
             grouped(demand.idle_upstreams())
         ),
     };
@@ -258,9 +259,9 @@ fn ports(machine: &Machine, demand: &Demand) -> Need {
             .to_owned()
     } else {
         format!(
-            "each connection to the same upstream address needs a local port of its own: {} and \
-             {} idle connections may want {}, the range has {}",
-            show_clients(demand),
+            "each connection to the same upstream address needs a local port of its own: {} \
+             requests at a time and {} idle connections may want {}, the range has {}",
+            grouped(demand.in_flight_to_one),
             grouped(demand.idle_per_target),
             grouped(least),
             grouped(have.as_ref().map_or(0, |have| *have)),
@@ -303,8 +304,8 @@ fn pipe_pages(machine: &Machine, demand: &Demand, cores: u64) -> Need {
     let holds = has_pipe_quota(machine);
     let bounds = format!(
         "large bodies go from socket to socket through a pipe of 64 KiB, without being copied, and \
-         {} may hold {} pages of {} KiB",
-        show_clients(demand),
+         {} requests at a time may hold {} pages of {} KiB",
+        grouped(demand.spliced()),
         grouped(pages),
         page / 1024,
     );
@@ -423,9 +424,10 @@ fn tracked(machine: &Machine, demand: &Demand) -> Option<Need> {
     }
     let least = demand.sockets();
     let bounds = format!(
-        "the firewall of the kernel remembers every connection: {} and their upstream connections \
-         are {} entries",
+        "the firewall of the kernel remembers every connection: {} and {} connections to \
+         upstreams are {} entries",
         show_clients(demand),
+        grouped(demand.upstreams()),
         grouped(least)
     );
     let more = "Closed ones stay for two minutes. When the table is full, packets of new \

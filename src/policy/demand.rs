@@ -1,9 +1,10 @@
 //! What a configuration asks of the machine, counted: connections, descriptors, pipes, threads.
 //! `toron serve` warns by it and `toron tune` proposes by it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::settings::{EngineChoice, RouteKind};
+use super::settings::{Endpoint, EngineChoice, RouteKind};
 use super::snapshot::Snapshot;
 
 /// Connections that may wait to be accepted, per listener: what toron asks of `listen(2)`.
@@ -45,6 +46,11 @@ pub struct Demand {
     pub clients: u64,
     /// Whether the configuration sets that number; otherwise it is a plan.
     pub clients_are_limited: bool,
+    /// Requests on their way to upstreams at a time: one for each client (HTTP/1.1 has one at a
+    /// time on a connection), but not more than the caps of the routes together allow.
+    pub in_flight: u64,
+    /// Those of them that may all want the same target.
+    pub in_flight_to_one: u64,
     /// Different hosts and ports behind the routes.
     pub targets: u64,
     /// Whether each of those is an address of this machine (127.0.0.0/8, ::1).
@@ -68,24 +74,35 @@ impl Demand {
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         let settings = &snapshot.settings;
-        let mut targets = Vec::new();
+        let limit = settings.max_connections_total.filter(|limit| *limit > 0);
+        let clients = limit.unwrap_or(PLANNED_CLIENTS);
+        let mut caps = 0u64;
+        let mut targets: BTreeMap<u32, (&Endpoint, u64)> = BTreeMap::new();
         for route in snapshot.table.routes() {
             if let RouteKind::Upstream(upstream) = &route.kind {
-                targets.extend(upstream.targets.iter().map(|target| &target.endpoint));
+                let cap = route.limits.max_concurrency.map_or(clients, u64::from);
+                caps = caps.saturating_add(cap);
+                for target in &upstream.targets {
+                    let endpoint = &target.endpoint;
+                    let (_, of_target) = targets.entry(endpoint.id).or_insert((endpoint, 0));
+                    *of_target = of_target.saturating_add(cap);
+                }
             }
         }
-        targets.sort_by_key(|endpoint| endpoint.id);
-        targets.dedup_by_key(|endpoint| endpoint.id);
+        let most = targets.values().map(|(_, of_target)| *of_target).max();
         let is_local = |host: &str| {
             let address = host.parse::<std::net::IpAddr>();
             host == "localhost" || address.is_ok_and(|address| address.is_loopback())
         };
-        let limit = settings.max_connections_total.filter(|limit| *limit > 0);
         Demand {
-            clients: limit.unwrap_or(PLANNED_CLIENTS),
+            clients,
             clients_are_limited: limit.is_some(),
+            in_flight: caps.min(clients),
+            in_flight_to_one: most.unwrap_or(0).min(clients),
             targets: targets.len() as u64,
-            targets_are_local: targets.iter().all(|endpoint| is_local(&endpoint.host)),
+            targets_are_local: targets
+                .values()
+                .all(|(endpoint, _)| is_local(&endpoint.host)),
             idle_per_target: match settings.idle_conn_timeout.is_zero() {
                 true => 0,
                 false => settings.max_idle_per_target as u64,
@@ -104,22 +121,18 @@ impl Demand {
         self.idle_per_target.saturating_mul(self.targets)
     }
 
-    /// Upstream connections at most: one for each client connection (HTTP/1.1 has one request at a
-    /// time on a connection), and the idle ones.
+    /// Upstream connections at most: those in use, and the idle ones.
     #[must_use]
     pub fn upstreams(&self) -> u64 {
-        match self.targets {
-            0 => 0,
-            _ => self.clients.saturating_add(self.idle_upstreams()),
-        }
+        self.in_flight.saturating_add(self.idle_upstreams())
     }
 
-    /// Connections to one target at most: all clients may want the same one.
+    /// Connections to one target at most.
     #[must_use]
     pub fn connections_to_one_target(&self) -> u64 {
         match self.targets {
             0 => 0,
-            _ => self.clients.saturating_add(self.idle_per_target),
+            _ => self.in_flight_to_one.saturating_add(self.idle_per_target),
         }
     }
 
@@ -155,13 +168,10 @@ impl Demand {
         self.descriptors_least(cores).saturating_add(pipes)
     }
 
-    /// Bodies that are spliced at a time, at most: one for each client connection.
+    /// Bodies that are spliced at a time, at most: one for each request.
     #[must_use]
     pub fn spliced(&self) -> u64 {
-        match self.targets {
-            0 => 0,
-            _ => self.clients,
-        }
+        self.in_flight
     }
 
     /// Bytes of capacity of all their pipes.
@@ -200,6 +210,8 @@ mod tests {
         Demand {
             clients,
             clients_are_limited: true,
+            in_flight: if targets == 0 { 0 } else { clients },
+            in_flight_to_one: if targets == 0 { 0 } else { clients },
             targets,
             targets_are_local: false,
             idle_per_target: 100,

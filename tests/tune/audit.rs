@@ -160,7 +160,7 @@ fn proposals_follow_the_configuration() {
         .as_str()
         .unwrap()
         .starts_with(
-            "50,000 clients, as many connections to upstreams and 20 idle ones need 100,073"
+            "50,000 clients, 50,000 connections to upstreams in use and 20 idle ones need 100,073"
         ));
 
     tree.configure(
@@ -189,6 +189,54 @@ fn proposals_follow_the_configuration() {
     tree.set("net.ipv4.ip_local_port_range", "60000\t60001\n");
     tree.set("fs.pipe-user-pages-soft", "1\n");
     assert_eq!(tree.audit().with(&["missing"]), ["limit nofile"]);
+}
+
+/// Caps of the routes bound what is behind toron, if all have one.
+#[test]
+fn caps_of_routes_are_counted() {
+    let tree = Tree::new();
+    let routes = |second: &str| {
+        let text = format!(
+            "routes:\n  - {{prefix: /a, target: http://192.0.2.7:1, max_concurrency: 300}}\n  \
+             - {{prefix: /b, target: http://192.0.2.7:1, max_concurrency: 500}}\n  \
+             - {{prefix: /c, target: http://192.0.2.8:1{second}}}\n"
+        );
+        std::fs::write(tree.join("routes.yaml"), text).unwrap();
+        tree.audit()
+    };
+    let need = |audit: &Audit, name: &str, words: &str| {
+        let why = audit.get(name)["why"].as_str().unwrap().to_owned();
+        assert!(why.contains(words), "{words}: {why}");
+    };
+    // 32 + 4 × 5 + 1 + 10,000 + 1,500 + 200.
+    let audit = routes(", max_concurrency: 700");
+    need(
+        &audit,
+        "limit nofile",
+        "1,500 connections to upstreams in use and 200 idle ones need 11,753",
+    );
+    need(
+        &audit,
+        "net.ipv4.ip_local_port_range",
+        "800 requests at a time and 100 idle connections may want 900",
+    );
+    // 1,500 × 16 and 128 × 48 pages.
+    need(
+        &audit,
+        "fs.pipe-user-pages-soft",
+        "1,500 requests at a time may hold 30,144 pages",
+    );
+    let audit = routes("");
+    need(
+        &audit,
+        "limit nofile",
+        "10,000 connections to upstreams in use",
+    );
+    need(
+        &audit,
+        "net.ipv4.ip_local_port_range",
+        "10,000 requests at a time",
+    );
 }
 
 /// Root is bound by no quota, but the root of a user namespace is.

@@ -56,7 +56,8 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
 fn reuse(cx: &Context<'_>) -> Row {
     const NAME: &str = "net.ipv4.tcp_tw_reuse";
     let (machine, demand) = (cx.machine, cx.demand);
-    let closed_in_a_burst = demand.clients.saturating_sub(demand.idle_per_target);
+    let at_once = demand.in_flight_to_one;
+    let closed_in_a_burst = at_once.saturating_sub(demand.idle_per_target);
     let wanted = demand
         .connections_to_one_target()
         .saturating_add(closed_in_a_burst);
@@ -78,11 +79,11 @@ fn reuse(cx: &Context<'_>) -> Row {
         format!(
             "A port stays taken for a minute after toron has closed its connection (TIME_WAIT). \
              toron keeps at most {} idle connections per target for {}; after a burst of {} \
-             clients it closes up to {}. Without reuse it can open about {} new connections a \
+             requests it closes up to {}. Without reuse it can open about {} new connections a \
              second to one address. 1 reuses such ports after a second, 2 only on loopback.",
             grouped(demand.idle_per_target),
             show_duration(demand.idle_kept),
-            grouped(demand.clients),
+            grouped(at_once),
             grouped(closed_in_a_burst),
             grouped(per_second),
         )
