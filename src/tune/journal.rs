@@ -114,9 +114,13 @@ impl Journal {
     }
 
     fn from_file(path: &Path, mut file: File) -> io::Result<Self> {
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            let text = "another toron tune is using the journal";
-            io::Error::new(io::ErrorKind::WouldBlock, text)
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            match io::Error::from(error) {
+                held if held.kind() == io::ErrorKind::WouldBlock => {
+                    io::Error::new(held.kind(), "another toron tune is using the journal")
+                }
+                other => other,
+            }
         })?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;

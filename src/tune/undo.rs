@@ -49,7 +49,12 @@ pub(super) fn undo(machine: &Machine, path: &Path) -> io::Result<Undone> {
         journal.finish()?;
         return Ok(undone);
     }
-    for step in steps(&journal.records).iter().rev() {
+    let steps = steps(&journal.records);
+    if steps.is_empty() {
+        let line = "nothing to undo: the journal announces no change";
+        undone.lines.push(line.to_owned());
+    }
+    for step in steps.iter().rev() {
         let (line, good) = restore(machine, step);
         undone.failed += usize::from(!good);
         undone.lines.push(format!("{}: {line}", step.name));

@@ -4,14 +4,18 @@ use std::process::Command;
 
 use crate::tree::{said, Audit};
 
-/// What a program prints; it has to be there and to succeed.
-pub fn output(program: &str, arguments: &[&str]) -> String {
-    let mut command = Command::new(program);
-    // Debian puts sysctl, ethtool and tc where only root's PATH looks.
+/// A program of the system. Debian puts sysctl, ethtool and tc where only root's PATH looks.
+fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    let said = said(command.args(arguments));
-    assert_eq!(said.code, Some(0), "{program} {arguments:?}: {said:?}");
+    command
+}
+
+/// What a program prints; it has to be there and to succeed.
+pub fn output(name: &str, arguments: &[&str]) -> String {
+    let said = said(program(name).args(arguments));
+    assert_eq!(said.code, Some(0), "{name} {arguments:?}: {said:?}");
     said.out
 }
 
@@ -48,7 +52,7 @@ fn kernel_settings_are_those_of_sysctl() {
     {
         let name = row["name"].as_str().unwrap();
         if row["present"].is_null() {
-            let read = Command::new("/usr/sbin/sysctl").args(["-n", name]).output();
+            let read = program("sysctl").args(["-n", name]).output();
             assert!(!read.expect("sysctl").status.success(), "{row}");
         }
     }
@@ -146,14 +150,7 @@ fn network_cards_are_as_ethtool_and_tc_show_them() {
         })
         .collect();
     let run = |option: &str, card: &str| {
-        let path = format!(
-            "{}:/usr/sbin:/sbin",
-            std::env::var("PATH").unwrap_or_default()
-        );
-        let output = Command::new("ethtool")
-            .env("PATH", path)
-            .args([option, card])
-            .output();
+        let output = program("ethtool").args([option, card]).output();
         let output = output.expect("ethtool (make tools)");
         output
             .status
