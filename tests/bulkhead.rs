@@ -414,6 +414,26 @@ fn i32_i33_deadlines_release_the_slot(engine: Engine) {
     }
 }
 
+/// At that moment, and not when the client has taken the answer, which may be a long one.
+fn i32_the_slot_is_free_before_the_answer_is_taken(engine: Engine) {
+    let upstream = Upstream::start();
+    upstream.begin(hang());
+    let mut settings = settings(engine, &upstream, 1);
+    let body = "x".repeat(6 << 20);
+    let extra = &mut settings.routes[0].extra;
+    extra.push(("header_deadline", "300ms".into()));
+    let answer = format!("{{status: 504, body: {body}}}");
+    extra.push(("header_deadline_response", answer));
+    let toron = Toron::start(&settings);
+    let mut slow = Client::connect_with_window(toron.addr, 4096).unwrap();
+    slow.send(get("/slow").as_bytes(), PATIENCE);
+    await_in_flight(&toron, "/slow", 1);
+    await_in_flight(&toron, "/slow", 0);
+    slow.receive_until(PATIENCE, |c| c.received.len() > body.len());
+    let late = response(&mut slow);
+    assert_eq!((late.status, late.body.len()), (504, body.len()));
+}
+
 /// `-1` opts out of the guardrail, and the log says so at start.
 fn i16_a_route_without_any_cap(engine: Engine) {
     let upstream = Upstream::start();
@@ -479,6 +499,9 @@ on_both_engines! {
     i17_the_cap_changes_under_load:
         i17_the_cap_changes_under_load_on_epoll,
         i17_the_cap_changes_under_load_on_io_uring;
+    i32_the_slot_is_free_before_the_answer_is_taken:
+        i32_the_slot_is_free_before_the_answer_is_taken_on_epoll,
+        i32_the_slot_is_free_before_the_answer_is_taken_on_io_uring;
     i32_i33_deadlines_release_the_slot:
         i32_i33_deadlines_release_the_slot_on_epoll,
         i32_i33_deadlines_release_the_slot_on_io_uring;

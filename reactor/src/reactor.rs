@@ -225,7 +225,10 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
 
     /// Serves a connection or gives it to another reactor.
     fn place(&mut self, incoming: Incoming) {
-        if let Some(seat) = &self.seat {
+        // While the pool ends, the other may be about to end its thread.
+        if let Some(seat) = self.seat.as_ref().filter(|_| self.draining.is_some()) {
+            seat.placement.count(seat.index);
+        } else if let Some(seat) = &self.seat {
             let target = seat.placement.place(seat.index);
             if target != seat.index {
                 self.engine.release(incoming.fd);

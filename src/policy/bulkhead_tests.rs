@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::Barrier;
 use std::thread;
 
 use proptest::prelude::*;
@@ -110,7 +111,7 @@ struct Load {
 }
 
 fn load() -> impl Strategy<Value = Load> {
-    (1..400u32, 0..4usize).prop_map(|(rounds, keeps)| Load { rounds, keeps })
+    (10_000..40_000u32, 0..4usize).prop_map(|(rounds, keeps)| Load { rounds, keeps })
 }
 
 proptest! {
@@ -130,11 +131,15 @@ proptest! {
         // Counted by the holders, so that the bulkhead's own number is not believed.
         let (held, most) = (AtomicU32::new(0), AtomicU32::new(0));
         let (given, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        // All at once: a thread is over before the next one has started otherwise.
+        let start = Barrier::new(loads.len());
         let work = |load: &Load| {
             let mut mine = Vec::new();
+            start.wait();
             for _ in 0..load.rounds {
                 if let Some(permit) = bulkhead.acquire(Some(cap.load(Ordering::Relaxed))) {
                     most.fetch_max(held.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    most.fetch_max(bulkhead.in_flight(), Ordering::SeqCst);
                     given.fetch_add(1, Ordering::Relaxed);
                     mine.push(permit);
                 }

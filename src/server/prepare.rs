@@ -12,6 +12,7 @@ use super::collected::{intake, Collected, Intake};
 use super::head::MOST_FIELDS;
 use super::judge::Arrival;
 use super::session::{Phase, Session};
+use super::splice::SPLICE_MIN;
 use super::state::{Download, Exchange, Upload};
 use super::{Kit, Pinned};
 use crate::http::answer::Answer;
@@ -174,6 +175,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 request_id: [0; 32],
                 target: 0,
                 dials: 0,
+                address: None,
                 upstream: None,
                 request: None,
                 collected: None,
@@ -187,6 +189,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 status: 0,
                 bytes_in: 0,
                 bytes_out: 0,
+                bytes_taken: 0,
                 host: Vec::new(),
                 log: Vec::new(),
             });
@@ -197,6 +200,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.started = started;
         exchange.kept.clear();
         exchange.dials = 0;
+        exchange.address = None;
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
         exchange.interim_seen = false;
@@ -284,6 +288,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 fn first_portion(facts: &RequestFacts, have: &[u8], buf: &mut Buf) -> (Source, usize) {
     match facts.body {
         RequestBody::None => (Source::None, 0),
+        // It is streamed: what has come stays where it is until the head is sent, so that an upload
+        // takes one buffer and not two (64 uploads at once took 7 MiB so, 4 MiB like this).
+        RequestBody::Length(n) if n > SPLICE_MIN => (Source::Length(n), 0),
         RequestBody::Length(n) => {
             let wanted = usize::try_from(n).unwrap_or(usize::MAX).min(have.len());
             let taken = buf.extend(have.get(..wanted).unwrap_or_default());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
+use super::backend::send_until_full;
 use super::http::{parse_request, parse_responses, End, Progress, Received};
 
 /// One connection to the proxy. All calls block, none longer than it is allowed to.
@@ -66,6 +67,13 @@ impl Client {
             }
             self.sent.extend_from_slice(piece);
         }
+    }
+
+    /// Writes filler until nothing is taken for `quiet`, or `most` bytes have gone; how many went.
+    /// It is not noted among what was sent.
+    pub fn send_until_full(&mut self, most: usize, quiet: Duration) -> usize {
+        let stream = self.stream.as_mut();
+        stream.map_or(0, |stream| send_until_full(stream, most, quiet))
     }
 
     /// Sends FIN.

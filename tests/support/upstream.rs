@@ -175,7 +175,7 @@ pub struct Upstream {
 
 impl Upstream {
     pub fn start() -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind the upstream");
+        let listener = super::listen();
         let addr = listener.local_addr().expect("upstream address");
         let shared = Arc::new(Shared::default());
         let acceptor = {

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use toron_reactor::{
-    BufferPool, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Pipe, Shutdown, Stats, Time,
-    Token, Wake,
+    Acknowledged, BufferPool, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Pipe, Shutdown,
+    Stats, Time, Token, Wake,
 };
 
 #[derive(Debug)]
@@ -138,8 +138,16 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.discard(fd, max)
     }
 
+    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
+        self.engine.unacknowledged(fd)
+    }
+
     fn is_idle(&mut self, fd: Fd) -> bool {
         self.engine.is_idle(fd)
+    }
+
+    fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
+        self.engine.acknowledged(fd)
     }
 
     fn is_pending(&self, op: OpId) -> bool {

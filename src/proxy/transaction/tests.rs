@@ -97,6 +97,10 @@ fn every_input() -> Vec<Input> {
             bytes: 10,
             pending: 5,
         },
+        Input::Taken {
+            bytes: 10,
+            queued: 5,
+        },
         Input::DownloadWaits(Side::Client),
         Input::DownloadWaits(Side::Upstream),
         Input::DownloadDone { surplus: false },
@@ -106,6 +110,8 @@ fn every_input() -> Vec<Input> {
         Input::TunnelMoved,
         Input::TunnelHalfClosed(Side::Client),
         Input::TunnelHalfClosed(Side::Upstream),
+        Input::Acknowledged(Side::Client),
+        Input::Acknowledged(Side::Upstream),
         Input::Tick,
     ];
     for (keep_alive, switches, event_stream, client_until_close) in [
@@ -150,7 +156,7 @@ fn shape(t: &Transaction) -> String {
             t.header_deadline_at,
             t.request_deadline_at,
             t.reading.deadline(),
-            t.write_window.deadline(),
+            t.writing.deadline(),
         ]
         .map(|at| at.is_some()),
     )
@@ -332,12 +338,26 @@ fn check_deadlines_are_carried_out(mut t: Transaction) {
     let Some(at) = t.deadline() else { return };
     // Several may have come at the same time.
     for _ in 0..Orders::MOST {
-        let _ = t.step(at, Input::Tick);
+        tick(&mut t, at);
         if t.deadline().is_none_or(|next| next > at) {
             return;
         }
     }
     panic!("{before:?} stays behind its deadline: {t:?}");
+}
+
+/// A tick, with a client that takes nothing.
+pub(super) fn tick(t: &mut Transaction, now: Time) -> Vec<Order> {
+    let orders = t.step(now, Input::Tick);
+    let looks = orders
+        .iter()
+        .any(|order| matches!(order, Order::Look { .. }));
+    let nothing = Input::Taken {
+        bytes: 0,
+        queued: 50_000,
+    };
+    let orders = if looks { t.step(now, nothing) } else { orders };
+    orders.iter().collect()
 }
 
 /// The next move is the server's own, at once: no deadline is needed for it.
@@ -1044,4 +1064,50 @@ fn r14_a_half_closed_tunnel_ends_when_the_upstream_takes_no_more() {
     ];
     let (t, _) = run(facts, &steps);
     assert!(t.is_finished());
+}
+
+#[test]
+fn i26_a_byte_that_the_upstream_acknowledges_is_not_silence() {
+    let (mut t, _) = run(
+        post(100_000_000),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Upstream)),
+        ],
+    );
+    let idle = limits().upstream_idle_timeout;
+    assert_eq!(t.deadline(), Some(T0 + idle));
+    let _ = t.step(T0 + idle, Input::Acknowledged(Side::Upstream));
+    assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
+    assert_eq!(t.deadline(), Some(T0 + idle + idle));
+    // The client's taking says nothing of the upstream.
+    let _ = t.step(T0 + idle + idle, Input::Acknowledged(Side::Client));
+    let orders: Vec<Order> = t.step(T0 + idle + idle, Input::Tick).iter().collect();
+    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamIdle)));
+}
+
+#[test]
+fn r14_a_tunnel_whose_bytes_are_being_taken_is_not_idle() {
+    let facts = Facts {
+        upgrade: true,
+        ..get()
+    };
+    let switch = ResponseFacts {
+        switches: true,
+        ..plain()
+    };
+    let steps = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+        (0, Input::FinalHead(switch)),
+    ];
+    for by in [Side::Client, Side::Upstream] {
+        let (mut t, _) = run(facts, &steps);
+        let idle = limits().upgrade_idle_timeout;
+        assert_eq!(t.deadline(), Some(T0 + idle));
+        let _ = t.step(T0 + idle, Input::Acknowledged(by));
+        assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
+        assert_eq!(t.deadline(), Some(T0 + idle + idle));
+    }
 }
