@@ -136,74 +136,66 @@ fn below(text: &str, heading: &str, key: &str) -> Option<u64> {
     line?.trim().parse().ok()
 }
 
+/// What ethtool(8) prints; `None` where the card has no such thing.
+fn ethtool(option: &str, card: &str) -> Option<String> {
+    let output = program("ethtool").args([option, card]).output();
+    let output = output.expect("ethtool (make tools)");
+    let good = output.status.success();
+    good.then(|| String::from_utf8(output.stdout).unwrap())
+}
+
+/// `256 of 1024`, as ethtool(8) shows a size now and at most.
+fn of_most(text: &str, key: &str) -> Option<String> {
+    let now = below(text, "Current hardware settings:", key)?;
+    let most = below(text, "Pre-set maximums:", key)?;
+    Some(format!("{now} of {most}"))
+}
+
 #[test]
-fn network_cards_are_as_ethtool_and_tc_show_them() {
+fn network_cards_are_as_ethtool_shows_them() {
     let audit = Audit::parse(&toron(&["--json"]));
-    let names: Vec<String> = std::fs::read_dir("/sys/class/net")
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| {
-            std::path::Path::new("/sys/class/net")
-                .join(name)
-                .join("device")
-                .exists()
-        })
-        .collect();
-    let run = |option: &str, card: &str| {
-        let output = program("ethtool").args([option, card]).output();
-        let output = output.expect("ethtool (make tools)");
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8(output.stdout).unwrap())
-    };
-    const MOST: &str = "Pre-set maximums:";
-    const NOW: &str = "Current hardware settings:";
-    for card in &names {
-        let present = |what: &str| audit.get(&format!("{card} {what}"))["present"].as_str();
-        if let Some(text) = run("-g", card) {
-            for (key, word) in [("RX", "receive"), ("TX", "send")] {
-                if let (Some(now), Some(most)) = (below(&text, NOW, key), below(&text, MOST, key)) {
-                    let wanted = format!("{now} of {most} {word}");
-                    assert!(
-                        present("rings").unwrap().contains(&wanted),
-                        "{card}: {wanted}"
-                    );
-                }
+    let folder = std::path::Path::new("/sys/class/net");
+    let names = std::fs::read_dir(folder).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    for card in names.filter(|name| folder.join(name).join("device").exists()) {
+        let has = |what: &str, wanted: &str| {
+            let row = audit.get(&format!("{card} {what}"));
+            let present = row["present"].as_str().expect("a value");
+            assert!(
+                present.contains(wanted),
+                "{card}: {wanted} not in {present}"
+            );
+        };
+        let rings = ethtool("-g", &card).unwrap_or_default();
+        for (key, word) in [("RX", "receive"), ("TX", "send")] {
+            if let Some(sizes) = of_most(&rings, key) {
+                has("rings", &format!("{sizes} {word}"));
             }
         }
-        if let Some(text) = run("-l", card) {
-            if let (Some(now), Some(most)) = (
-                below(&text, NOW, "Combined"),
-                below(&text, MOST, "Combined"),
-            ) {
-                let wanted = format!("{now} of {most} combined");
-                assert!(
-                    present("channels").unwrap().contains(&wanted),
-                    "{card}: {wanted}"
-                );
-            }
+        let channels = ethtool("-l", &card).unwrap_or_default();
+        if let Some(sizes) = of_most(&channels, "Combined") {
+            has("channels", &format!("{sizes} combined"));
         }
-        let text = run("-k", card).expect("ethtool -k");
+        let text = ethtool("-k", &card).expect("ethtool -k");
         for (short, long) in [
             ("tso", "tx-tcp-segmentation"),
             ("gso", "generic-segmentation-offload"),
             ("gro", "generic-receive-offload"),
             ("sg", "tx-scatter-gather"),
         ] {
-            let line = text
-                .lines()
-                .find_map(|l| l.trim().strip_prefix(long)?.strip_prefix(": "));
+            let mut lines = text.lines().map(str::trim);
+            let line = lines.find_map(|line| line.strip_prefix(long)?.strip_prefix(": "));
             let state = line.unwrap().split_whitespace().next().unwrap();
-            let wanted = format!("{short} {state}");
-            assert!(
-                present("offloads").unwrap().contains(&wanted),
-                "{card}: {wanted}"
-            );
+            has("offloads", &format!("{short} {state}"));
         }
     }
-    // Every root that tc(8) shows; `dev eth0 root`.
-    let shown = audit.get("qdisc")["present"].as_str().unwrap().to_owned();
+}
+
+/// Every root that tc(8) shows: `qdisc KIND … dev NAME root …`.
+#[test]
+fn queueing_is_as_tc_shows_it() {
+    let audit = Audit::parse(&toron(&["--json"]));
+    let shown = audit.get("qdisc")["present"].as_str().unwrap();
     let text = output("tc", &["qdisc", "show"]);
     let mut roots = 0;
     for line in text.lines() {
