@@ -8,6 +8,7 @@ use toron::args::ServeArgs;
 use toron::control::config::addresses::parse_listen;
 use toron::control::config::hint::allowed;
 use toron::origin::UpstreamArgs;
+use toron::tune::args::TuneArgs;
 use toron_reactor::EngineKind;
 
 /// For `--help`.
@@ -19,6 +20,7 @@ Usage:
   toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
   toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000; 9100 and :9100 are
                                       that port on every address, 127.0.0.1 alone is its port 9000)
+  toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
 
 Options:
   -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
@@ -31,7 +33,7 @@ Options:
   -V, --version       version
 ";
 
-const COMMANDS: [&str; 3] = ["serve", "check", "upstream"];
+const COMMANDS: [&str; 4] = ["serve", "check", "upstream", "tune"];
 
 /// What to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,8 +49,12 @@ pub enum Command {
     },
     /// Run the test origin.
     Upstream(UpstreamArgs),
+    /// Audit the kernel's settings.
+    Tune(TuneArgs),
     /// Print [`HELP`].
     Help,
+    /// Print the help of tune.
+    TuneHelp,
     /// Print [`version`].
     Version,
 }
@@ -103,6 +109,10 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                     let hint = allowed(&word, &COMMANDS);
                     return Err(format!("unknown command \"{word}\" {hint}").into());
                 }
+                if word == "tune" {
+                    let alone = !check && !strict && listen.is_empty() && origin == defaults;
+                    return tune(&mut parser, files, alone);
+                }
                 command = Some(word);
             }
             Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
@@ -143,6 +153,15 @@ fn address(text: &str) -> Result<SocketAddr, lexopt::Error> {
         )
         .into()
     })
+}
+
+/// The options of tune are its own; only the files may stand in front of it.
+fn tune(parser: &mut Parser, files: ServeArgs, alone: bool) -> Result<Command, lexopt::Error> {
+    if !alone {
+        return Err("only -c and -r may stand before tune".into());
+    }
+    let args = TuneArgs::read(parser, files)?;
+    Ok(args.map_or(Command::TuneHelp, Command::Tune))
 }
 
 fn engine(name: &str) -> Result<EngineKind, lexopt::Error> {
@@ -246,6 +265,11 @@ mod tests {
             panic!("not understood")
         };
         assert_eq!((args.engine, args.reactors), (EngineKind::Epoll, 3));
+        let Ok(Command::Tune(args)) = read("-c a tune --check") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.files, args.check), (files(Some("a"), None), true));
+        assert_eq!(read("tune -h"), Ok(Command::TuneHelp));
         assert_eq!(read("check --help"), Ok(Command::Help));
         assert_eq!(read("-V"), Ok(Command::Version));
     }
@@ -253,7 +277,7 @@ mod tests {
     #[test]
     fn mistakes() {
         for (line, said) in [
-            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream; did you mean \"check\"?)"),
+            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, tune; did you mean \"check\"?)"),
             ("serve check", "unexpected argument"),
             ("--confg a", "invalid option '--confg'"),
             ("-c", "missing argument"),
@@ -266,6 +290,7 @@ mod tests {
             ("upstream --reactors 0", "cannot parse argument"),
             ("--engine epoll", "--engine and --reactors belong to upstream"),
             ("upstream -c a", "do not belong to upstream"),
+            ("-t tune", "only -c and -r may stand before tune"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

@@ -14,6 +14,10 @@ need nginx nginx-light
 need wrk wrk
 need curl curl
 need sha256sum coreutils
+need unshare util-linux
+need sysctl procps
+need ip iproute2
+need ethtool ethtool
 
 if [ ${#packages[@]} -eq 0 ]; then
   exit 0
@@ -40,4 +44,8 @@ need nginx nginx-light
 need wrk wrk
 need curl curl
 need sha256sum coreutils
+need unshare util-linux
+need sysctl procps
+need ip iproute2
+need ethtool ethtool
 [ ${#packages[@]} -eq 0 ] || fail "they are not there although they were installed"
