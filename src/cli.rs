@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use lexopt::{Arg, Parser, ValueExt};
 use toron::args::ServeArgs;
+use toron::bench::{options, Asked, BenchArgs};
 use toron::control::config::finding::allowed;
 use toron::origin::UpstreamArgs;
 use toron_reactor::EngineKind;
@@ -17,6 +18,7 @@ Usage:
   toron [serve] [-c FILE] [-r FILE]   run
   toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
   toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000)
+  toron bench [OPTIONS] URL           measure a server (toron bench --help)
 
 Options:
   -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
@@ -28,10 +30,10 @@ Options:
   -V, --version       version
 ";
 
-const COMMANDS: [&str; 3] = ["serve", "check", "upstream"];
+const COMMANDS: [&str; 4] = ["serve", "check", "upstream", "bench"];
 
 /// What to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     /// Run.
     Serve(ServeArgs),
@@ -39,6 +41,10 @@ pub enum Command {
     Check(ServeArgs),
     /// Run the test origin.
     Upstream(UpstreamArgs),
+    /// Measure a server.
+    Bench(Box<BenchArgs>),
+    /// Print the help of bench.
+    BenchHelp,
     /// Print [`HELP`].
     Help,
     /// Print [`version`].
@@ -93,6 +99,12 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                 if !COMMANDS.contains(&word.as_str()) {
                     let hint = allowed(&word, &COMMANDS);
                     return Err(format!("unknown command \"{word}\" {hint}").into());
+                }
+                if word == "bench" {
+                    return match options::read(&mut parser)? {
+                        Asked::Run(args) => Ok(Command::Bench(args)),
+                        Asked::Help => Ok(Command::BenchHelp),
+                    };
                 }
                 command = Some(word);
             }
@@ -202,13 +214,18 @@ mod tests {
         };
         assert_eq!((args.engine, args.reactors), (EngineKind::Epoll, 3));
         assert_eq!(read("check --help"), Ok(Command::Help));
+        assert_eq!(read("bench --help"), Ok(Command::BenchHelp));
+        let Ok(Command::Bench(args)) = read("bench http://a:1/x --closed --connections 3") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.connections, args.rate), (3, None));
         assert_eq!(read("-V"), Ok(Command::Version));
     }
 
     #[test]
     fn mistakes() {
         for (line, said) in [
-            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream; did you mean \"check\"?)"),
+            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, bench; did you mean \"check\"?)"),
             ("serve check", "unexpected argument"),
             ("--confg a", "invalid option '--confg'"),
             ("-c", "missing argument"),
@@ -219,6 +236,7 @@ mod tests {
             ("upstream --reactors 0", "cannot parse argument"),
             ("--engine epoll", "--engine and --reactors belong to upstream"),
             ("upstream -c a", "do not belong to upstream"),
+            ("bench", "needs a URL"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

@@ -21,6 +21,8 @@ fn main() -> ExitCode {
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check(args)) => run_check(args),
         Ok(Command::Upstream(args)) => upstream(&args),
+        Ok(Command::Bench(args)) => toron::bench::run(&args),
+        Ok(Command::BenchHelp) => print(toron::bench::HELP),
         Ok(Command::Help) => print(cli::HELP),
         Ok(Command::Version) => print(&format!("{}\n", cli::version())),
         Err(error) => {

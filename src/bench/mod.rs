@@ -1,0 +1,32 @@
+//! `toron bench`: a load generator on the same reactor as the proxy.
+//!
+//! ```text
+//!  options ─▶ command ─▶ plan ─▶ run ─▶ generator × threads     profile (when), mix (what), reply
+//!                                  │        │ slices of time    record
+//!                                  ▼        ▼
+//!              verdict ◀── measurement ─▶ text, json, csv, hdr, report
+//! ```
+//!
+//! Latency is counted from when a request was to start, so that a stall of the target weighs as
+//! much as its users would feel (no coordinated omission); the closed loop, which cannot do that, is
+//! labelled as such. The generator watches itself and says when the figures are its own.
+
+mod command;
+pub mod generator;
+pub mod json;
+pub mod measurement;
+pub mod mix;
+pub mod options;
+pub mod plan;
+pub mod profile;
+pub mod record;
+pub mod reply;
+pub mod run;
+pub mod stages;
+pub mod text;
+pub mod url;
+pub mod usage;
+pub mod verdict;
+
+pub use command::run;
+pub use options::{Asked, BenchArgs, HELP};

@@ -1,0 +1,488 @@
+//! What `toron bench` is asked on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser, ValueExt};
+use toron_reactor::sys::process;
+use toron_reactor::EngineKind;
+
+use super::mix::{Body, Template, LONGEST_CHUNK};
+use super::profile::{Arrivals, RateSpec};
+use super::url::Url;
+use crate::control::config::finding::allowed;
+use crate::control::config::values;
+
+/// For `toron bench --help`.
+pub const HELP: &str = "\
+toron bench, a load generator that counts what users would feel
+
+Usage:
+  toron bench [OPTIONS] URL
+
+Load:
+  --rate N            open loop: N requests per second, whatever the answers do (default: 1000);
+                      A..B over --duration, A..B/30s a ramp, A..B/30s/10 a staircase of 10 steps
+  --arrivals NAME     constant (default) or poisson
+  --closed            closed loop instead: each connection asks again when it has been answered
+  --connections N     (default 50)
+  --duration TIME     measured time (default 10s)
+  --warmup TIME       load before it, not counted (default: a tenth of it, at most 1s)
+  --timeout TIME      a request is given up after this, and is a sample of that length (default 5s)
+  --pipeline N        requests under way on a connection (default 1)
+  --keep-alive SHARE  share of requests that keep their connection (default 1)
+  --threads N         (default: half the processors)
+  --engine NAME       auto, io_uring or epoll
+  --seed N            what chance follows from (default 1)
+
+Request:
+  --method NAME       (default GET, POST with a body)
+  --header 'N: V'     may be repeated
+  --body TEXT|@FILE   content
+  --upload SIZE       content of that size (100MiB), made while it is sent
+  --chunked[=SIZE]    send the content in chunks (default 16KiB)
+
+Output:
+  --json [FILE]       everything, to standard output without FILE
+  --quiet             no progress line
+
+Times are 250ms, 5s, 1m30s. Exit status: 0 the run was measured (whatever the answers), 1 it could
+not be, 2 the command line makes no sense.
+";
+
+/// Size of chunks unless given.
+const CHUNK: u32 = 16 * 1024;
+
+/// Where output goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sink {
+    /// Standard output.
+    Stdout,
+    /// A file, replaced.
+    File(PathBuf),
+}
+
+/// What `toron bench` is to do.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BenchArgs {
+    /// The target.
+    pub url: Url,
+    /// The rate; `None`: closed loop.
+    pub rate: Option<RateSpec>,
+    /// How starts are spread.
+    pub arrivals: Arrivals,
+    /// Connections.
+    pub connections: usize,
+    /// Measured time, unless the rate names its own.
+    pub duration: Duration,
+    /// Load before it.
+    pub warmup: Option<Duration>,
+    /// When a request is given up.
+    pub timeout: Duration,
+    /// Requests under way on a connection.
+    pub pipeline: usize,
+    /// Share of requests that keep their connection.
+    pub keep_alive: f64,
+    /// Threads; `None`: half the processors.
+    pub threads: Option<usize>,
+    /// Which engine to run on.
+    pub engine: EngineKind,
+    /// What chance follows from.
+    pub seed: u64,
+    /// What is asked.
+    pub requests: Vec<Template>,
+    /// Where the JSON goes.
+    pub json: Option<Sink>,
+    /// No progress line.
+    pub quiet: bool,
+}
+
+/// The command line of `toron bench`, read.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Asked {
+    /// To measure.
+    Run(Box<BenchArgs>),
+    /// To print [`HELP`].
+    Help,
+}
+
+impl BenchArgs {
+    /// The measured time.
+    #[must_use]
+    pub fn measured(&self) -> Duration {
+        self.rate
+            .and_then(|rate| rate.length)
+            .unwrap_or(self.duration)
+    }
+
+    /// The load before it.
+    #[must_use]
+    pub fn warmup(&self) -> Duration {
+        let usual = (self.measured() / 10).min(Duration::from_secs(1));
+        self.warmup.unwrap_or(usual)
+    }
+
+    /// Threads: no more than connections.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        let usual = (process::cores() / 2).max(1);
+        self.threads.unwrap_or(usual).min(self.connections).max(1)
+    }
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Draft {
+    url: Option<Url>,
+    rate: Option<RateSpec>,
+    closed: bool,
+    arrivals: Option<Arrivals>,
+    connections: Option<usize>,
+    duration: Option<Duration>,
+    warmup: Option<Duration>,
+    timeout: Option<Duration>,
+    pipeline: Option<usize>,
+    keep_alive: Option<f64>,
+    threads: Option<usize>,
+    engine: EngineKind,
+    seed: Option<u64>,
+    method: Option<String>,
+    headers: Vec<(String, String)>,
+    body: Body,
+    chunk: Option<u32>,
+    json: Option<Sink>,
+    quiet: bool,
+}
+
+/// Reads what stands behind `toron bench`.
+pub fn read(parser: &mut Parser) -> Result<Asked, lexopt::Error> {
+    let mut draft = Draft::default();
+    loop {
+        if let Some(word) = draft.pending_word(parser)? {
+            if draft.url.is_some() {
+                return Err(format!("two URLs: {word}").into());
+            }
+            draft.url = Some(Url::parse(&word)?);
+            continue;
+        }
+        let Some(argument) = parser.next()? else {
+            return Ok(Asked::Run(Box::new(draft.finish()?)));
+        };
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Help),
+            Arg::Long(name) => {
+                let name = name.to_owned();
+                let known = draft.load_option(&name, parser)?
+                    || draft.request_option(&name, parser)?
+                    || draft.output_option(&name, parser)?;
+                if !known {
+                    return Err(lexopt::Error::UnexpectedOption(format!("--{name}")));
+                }
+            }
+            Arg::Short(_) | Arg::Value(_) => return Err(argument.unexpected()),
+        }
+    }
+}
+
+/// A value that must be above zero.
+fn positive<T: FromStr + PartialOrd + Default>(parser: &mut Parser) -> Result<T, lexopt::Error>
+where
+    T::Err: Into<Box<dyn std::error::Error + Send + Sync + 'static>>,
+{
+    let value = parser.value()?;
+    let n: T = value.parse()?;
+    if n > T::default() {
+        return Ok(n);
+    }
+    Err(format!("must be above 0, not {}", value.to_string_lossy()).into())
+}
+
+fn duration(parser: &mut Parser) -> Result<Duration, lexopt::Error> {
+    let text = parser.value()?.string()?;
+    match values::duration(&text) {
+        Ok(duration) if !duration.negative => Ok(duration.length),
+        Ok(_) => Err(format!("\"{text}\" is negative").into()),
+        Err(error) => Err(format!("\"{text}\" {}", error.problem).into()),
+    }
+}
+
+fn size(text: &str) -> Result<u64, lexopt::Error> {
+    values::size(text).map_err(|error| format!("\"{text}\" {}", error.problem).into())
+}
+
+fn choice<T: Copy>(parser: &mut Parser, all: &[(&str, T)]) -> Result<T, lexopt::Error> {
+    let word = parser.value()?.string()?;
+    let found = all.iter().find(|(name, _)| *name == word);
+    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| format!("unknown word \"{word}\" {}", allowed(&word, &names)).into())
+}
+
+fn header(line: &str) -> Result<(String, String), lexopt::Error> {
+    let bad = || {
+        lexopt::Error::from(format!(
+            "bad header \"{}\" (Name: value)",
+            line.escape_debug()
+        ))
+    };
+    let (name, value) = line.split_once(':').ok_or_else(bad)?;
+    let value = value.trim_matches([' ', '\t']);
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let good = !name.is_empty()
+        && name.bytes().all(token)
+        && value
+            .bytes()
+            .all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
+    if ["transfer-encoding", "content-length"].contains(&&*name.to_ascii_lowercase()) {
+        return Err(format!("{name} follows from --body, --upload and --chunked").into());
+    }
+    good.then(|| (name.to_owned(), value.to_owned()))
+        .ok_or_else(bad)
+}
+
+fn content(value: &OsString) -> Result<Body, lexopt::Error> {
+    let text = value.to_string_lossy();
+    match text.strip_prefix('@') {
+        Some(path) => match std::fs::read(path) {
+            Ok(bytes) => Ok(Body::Bytes(bytes)),
+            Err(error) => Err(format!("cannot read {path}: {error}").into()),
+        },
+        None => Ok(Body::Bytes(text.into_owned().into_bytes())),
+    }
+}
+
+impl Draft {
+    /// A word that is no option, if one comes next.
+    fn pending_word(&mut self, parser: &mut Parser) -> Result<Option<String>, lexopt::Error> {
+        let Some(mut raw) = parser.try_raw_args() else {
+            return Ok(None);
+        };
+        let word = raw.next_if(|word| !word.to_string_lossy().starts_with('-'));
+        word.map(ValueExt::string).transpose()
+    }
+
+    fn load_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
+        match name {
+            "rate" => self.rate = Some(RateSpec::parse(&parser.value()?.string()?)?),
+            "closed" => self.closed = true,
+            "arrivals" => {
+                let all = [
+                    ("constant", Arrivals::Constant),
+                    ("poisson", Arrivals::Poisson),
+                ];
+                self.arrivals = Some(choice(parser, &all)?);
+            }
+            "connections" => self.connections = Some(positive(parser)?),
+            "duration" => self.duration = Some(duration(parser)?),
+            "warmup" => self.warmup = Some(duration(parser)?),
+            "timeout" => self.timeout = Some(duration(parser)?),
+            "pipeline" => self.pipeline = Some(positive(parser)?),
+            "keep-alive" => {
+                let share: f64 = parser.value()?.parse()?;
+                if !(0.0..=1.0).contains(&share) {
+                    return Err("--keep-alive is a share between 0 and 1".into());
+                }
+                self.keep_alive = Some(share);
+            }
+            "threads" => self.threads = Some(positive(parser)?),
+            "engine" => {
+                let all = [
+                    ("auto", EngineKind::Auto),
+                    ("io_uring", EngineKind::IoUring),
+                    ("epoll", EngineKind::Epoll),
+                ];
+                self.engine = choice(parser, &all)?;
+            }
+            "seed" => self.seed = Some(parser.value()?.parse()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn request_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
+        match name {
+            "method" => {
+                let method = parser.value()?.string()?;
+                if method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic()) {
+                    return Err(format!("bad method \"{}\"", method.escape_debug()).into());
+                }
+                self.method = Some(method);
+            }
+            "header" => self.headers.push(header(&parser.value()?.string()?)?),
+            "body" | "upload" if self.body != Body::None => {
+                return Err("there is one --body or --upload".into());
+            }
+            "body" => self.body = content(&parser.value()?)?,
+            "upload" => self.body = Body::Filling(size(&parser.value()?.string()?)?),
+            "chunked" => {
+                let given = parser.optional_value().map(ValueExt::string).transpose()?;
+                let chunk = match given {
+                    Some(text) => size(&text)?,
+                    None => u64::from(CHUNK),
+                };
+                let fits = u32::try_from(chunk).ok();
+                let fits = fits.filter(|n| (1..=LONGEST_CHUNK).contains(n));
+                self.chunk = Some(fits.ok_or("chunks have 1 to 65536 bytes")?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn output_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
+        match name {
+            "json" => self.json = Some(sink(parser)?),
+            "quiet" => self.quiet = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish(self) -> Result<BenchArgs, lexopt::Error> {
+        let url = self.url.ok_or("toron bench needs a URL")?;
+        if self.closed && (self.rate.is_some() || self.arrivals.is_some()) {
+            return Err("--closed has no rate: the answers make it".into());
+        }
+        if self.duration.is_some() && self.rate.is_some_and(|r| r.length.is_some()) {
+            return Err("the duration stands in --rate already".into());
+        }
+        let (duration, timeout) = (
+            self.duration.unwrap_or(Duration::from_secs(10)),
+            self.timeout.unwrap_or(Duration::from_secs(5)),
+        );
+        if duration.is_zero() || timeout.is_zero() {
+            return Err("--duration and --timeout must be above 0".into());
+        }
+        let open = || RateSpec::parse("1000");
+        let rate = match (self.closed, self.rate) {
+            (true, _) => None,
+            (false, Some(rate)) => Some(rate),
+            (false, None) => Some(open()?),
+        };
+        let has_content = self.body != Body::None || self.chunk.is_some();
+        let usual = if has_content { "POST" } else { "GET" };
+        Ok(BenchArgs {
+            url,
+            rate,
+            arrivals: self.arrivals.unwrap_or_default(),
+            connections: self.connections.unwrap_or(50),
+            duration,
+            warmup: self.warmup,
+            timeout,
+            pipeline: self.pipeline.unwrap_or(1),
+            keep_alive: self.keep_alive.unwrap_or(1.0),
+            threads: self.threads,
+            engine: self.engine,
+            seed: self.seed.unwrap_or(1),
+            requests: vec![Template {
+                method: self.method.unwrap_or_else(|| usual.to_owned()),
+                headers: self.headers,
+                body: self.body,
+                chunk: self.chunk,
+                ..Template::default()
+            }],
+            json: self.json,
+            quiet: self.quiet,
+        })
+    }
+}
+
+/// `--json FILE`, `--json=FILE`, or `--json` alone: what looks like an option or a URL is no file.
+fn sink(parser: &mut Parser) -> Result<Sink, lexopt::Error> {
+    let given = match parser.optional_value() {
+        Some(value) => Some(value),
+        None => parser.try_raw_args().and_then(|mut raw| {
+            raw.next_if(|word| {
+                let word = word.to_string_lossy();
+                word == "-" || !(word.starts_with('-') || word.contains("://"))
+            })
+        }),
+    };
+    Ok(match given {
+        None => Sink::Stdout,
+        Some(word) if word == "-" => Sink::Stdout,
+        Some(word) => Sink::File(word.into()),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Result<BenchArgs, String> {
+        let mut parser = Parser::from_args(line.split_whitespace());
+        match read(&mut parser) {
+            Ok(Asked::Run(args)) => Ok(*args),
+            Ok(Asked::Help) => Err("help".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn the_usual_and_the_defaults() {
+        let plain = args("http://a/").unwrap();
+        assert!(plain.rate.is_some() && plain.json.is_none());
+        assert_eq!(
+            (plain.connections, plain.warmup()),
+            (50, Duration::from_secs(1))
+        );
+        let closed = args("http://a/ --closed --connections 8 --duration 2s --quiet").unwrap();
+        assert!(closed.rate.is_none() && closed.quiet);
+        assert_eq!(closed.warmup(), Duration::from_millis(200));
+        let ramp = args("--rate 1..2/30s http://a/").unwrap();
+        assert_eq!(ramp.measured(), Duration::from_secs(30));
+        let post = args("--body hello --chunked=3 --header X:y http://a/").unwrap();
+        assert_eq!(post.requests[0].method, "POST");
+        assert_eq!(post.requests[0].chunk, Some(3));
+        assert_eq!(post.requests[0].headers, [("X".to_owned(), "y".to_owned())]);
+        assert_eq!(args("--help"), Err("help".into()));
+    }
+
+    #[test]
+    fn json_with_and_without_a_file() {
+        let file = Some(Sink::File("x.json".into()));
+        for (line, json) in [
+            ("--json http://a/", Some(Sink::Stdout)),
+            ("http://a/ --json", Some(Sink::Stdout)),
+            ("http://a/ --json --closed", Some(Sink::Stdout)),
+            ("http://a/ --json -", Some(Sink::Stdout)),
+            ("--json x.json http://a/", file.clone()),
+            ("--json=x.json http://a/", file.clone()),
+            ("http://a/ --json x.json", file),
+        ] {
+            assert_eq!(args(line).unwrap().json, json, "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        for (line, said) in [
+            ("", "needs a URL"),
+            ("http://a/ http://b/", "two URLs"),
+            ("https://a/", "https is not supported"),
+            ("http://a/ --rate 0", "bad rate"),
+            ("http://a/ --rate 5 --closed", "--closed has no rate"),
+            ("http://a/ --rate 1..2/1s --duration 1s", "stands in --rate"),
+            ("http://a/ --duration 5", "has no unit"),
+            ("http://a/ --duration 0", "above 0"),
+            ("http://a/ --connections 0", "above 0"),
+            ("http://a/ --keep-alive 2", "between 0 and 1"),
+            (
+                "http://a/ --engine kqueue",
+                "allowed: auto, io_uring, epoll",
+            ),
+            ("http://a/ --header x", "bad header"),
+            ("http://a/ --header content-length:1", "follows from"),
+            ("http://a/ --body a --upload 1", "one --body or --upload"),
+            ("http://a/ --nonsense", "invalid option '--nonsense'"),
+            ("http://a/ --method G=T", "bad method"),
+        ] {
+            let error = args(line).unwrap_err();
+            assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+}
