@@ -50,7 +50,10 @@ impl Point {
 }
 
 /// Follows a run.
-pub trait Observer {
+pub trait Observer: std::fmt::Debug {
+    /// The warm-up is over.
+    fn began(&mut self) {}
+
     /// A slice has been measured by all threads.
     fn slice(&mut self, _point: &Point, _record: &Record) {}
 }
@@ -167,6 +170,7 @@ impl Measurement {
             sum.waiting += time.waiting;
         }
         self.elapsed += later.elapsed;
+        self.open += later.open;
         self.unfinished += later.unfinished;
         self.interrupted |= later.interrupted;
     }

@@ -11,16 +11,26 @@
 //! much as its users would feel (no coordinated omission); the closed loop, which cannot do that, is
 //! labelled as such. The generator watches itself and says when the figures are its own.
 
+pub mod attack;
+pub mod bootstrap;
 mod command;
+pub mod compare;
+pub mod csv;
 pub mod generator;
+pub mod hdr;
 pub mod json;
+pub mod machine;
 pub mod measurement;
 pub mod mix;
+pub mod mix_file;
 pub mod options;
+pub mod output;
 pub mod plan;
+pub mod process;
 pub mod profile;
 pub mod record;
 pub mod reply;
+pub mod report;
 pub mod run;
 pub mod stages;
 pub mod text;

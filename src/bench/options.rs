@@ -9,7 +9,9 @@ use lexopt::{Arg, Parser, ValueExt};
 use toron_reactor::sys::process;
 use toron_reactor::EngineKind;
 
+use super::attack::AttackSpec;
 use super::mix::{Body, Template, LONGEST_CHUNK};
+use super::mix_file::{self, Mix};
 use super::profile::{Arrivals, RateSpec};
 use super::url::Url;
 use crate::control::config::finding::allowed;
@@ -21,6 +23,7 @@ toron bench, a load generator that counts what users would feel
 
 Usage:
   toron bench [OPTIONS] URL
+  toron bench [OPTIONS] --compare A=URL --compare B=URL …
 
 Load:
   --rate N            open loop: N requests per second, whatever the answers do (default: 1000);
@@ -43,9 +46,23 @@ Request:
   --body TEXT|@FILE   content
   --upload SIZE       content of that size (100MiB), made while it is sent
   --chunked[=SIZE]    send the content in chunks (default 16KiB)
+  --mix FILE          several kinds of requests, from a YAML file (docs/bench.md)
+
+Comparison and attacks:
+  --compare NAME=URL  measure the targets in turn, round by round, and give ratios to the first
+  --rounds N          (default 10; --duration is the time of all rounds of one target)
+  --pid [NAME=]PID    the target's process: CPU per answer, context switches (with its children)
+  --attack NAME[=N]   measure without, then beside N hostile connections: slowloris, rudy,
+                      slow-read, header-flood, churn, abort
+  --attack-interval TIME  between two steps of a slow attack (default 1s)
 
 Output:
   --json [FILE]       everything, to standard output without FILE
+  --csv FILE          slices of time
+  --hgrm FILE         percentiles for HdrHistogram's plotter
+  --hlog FILE         interval log of histograms
+  --report FILE       one HTML page with plots
+  --svg DIRECTORY     the plots alone
   --quiet             no progress line
 
 Times are 250ms, 5s, 1m30s. Exit status: 0 the run was measured (whatever the answers), 1 it could
@@ -67,8 +84,14 @@ pub enum Sink {
 /// What `toron bench` is to do.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BenchArgs {
-    /// The target.
-    pub url: Url,
+    /// The targets with their names: one, or several to be compared.
+    pub targets: Vec<Target>,
+    /// Rounds of a comparison.
+    pub rounds: u32,
+    /// Hostile connections beside the load.
+    pub attack: Option<AttackSpec>,
+    /// Time between two steps of a slow attack.
+    pub attack_interval: Duration,
     /// The rate; `None`: closed loop.
     pub rate: Option<RateSpec>,
     /// How starts are spread.
@@ -95,8 +118,36 @@ pub struct BenchArgs {
     pub requests: Vec<Template>,
     /// Where the JSON goes.
     pub json: Option<Sink>,
+    /// Files to be written.
+    pub files: Files,
     /// No progress line.
     pub quiet: bool,
+}
+
+/// What is measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Its name in the output.
+    pub name: String,
+    /// Where it is.
+    pub url: Url,
+    /// Its processes.
+    pub pids: Vec<u32>,
+}
+
+/// Files to be written, replaced if they are there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Files {
+    /// Slices of time.
+    pub csv: Option<PathBuf>,
+    /// Percentiles.
+    pub hgrm: Option<PathBuf>,
+    /// Interval log.
+    pub hlog: Option<PathBuf>,
+    /// The page.
+    pub report: Option<PathBuf>,
+    /// Directory of the plots.
+    pub svg: Option<PathBuf>,
 }
 
 /// The command line of `toron bench`, read.
@@ -152,7 +203,14 @@ struct Draft {
     headers: Vec<(String, String)>,
     body: Body,
     chunk: Option<u32>,
+    mix: Option<Mix>,
+    compare: Vec<(String, Url)>,
+    rounds: Option<u32>,
+    pids: Vec<(Option<String>, u32)>,
+    attack: Option<AttackSpec>,
+    attack_interval: Option<Duration>,
     json: Option<Sink>,
+    files: Files,
     quiet: bool,
 }
 
@@ -160,7 +218,7 @@ struct Draft {
 pub fn read(parser: &mut Parser) -> Result<Asked, lexopt::Error> {
     let mut draft = Draft::default();
     loop {
-        if let Some(word) = draft.pending_word(parser)? {
+        if let Some(word) = pending_word(parser)? {
             if draft.url.is_some() {
                 return Err(format!("two URLs: {word}").into());
             }
@@ -176,6 +234,7 @@ pub fn read(parser: &mut Parser) -> Result<Asked, lexopt::Error> {
                 let name = name.to_owned();
                 let known = draft.load_option(&name, parser)?
                     || draft.request_option(&name, parser)?
+                    || draft.study_option(&name, parser)?
                     || draft.output_option(&name, parser)?;
                 if !known {
                     return Err(lexopt::Error::UnexpectedOption(format!("--{name}")));
@@ -184,6 +243,15 @@ pub fn read(parser: &mut Parser) -> Result<Asked, lexopt::Error> {
             Arg::Short(_) | Arg::Value(_) => return Err(argument.unexpected()),
         }
     }
+}
+
+/// A word that is no option, if one comes next.
+fn pending_word(parser: &mut Parser) -> Result<Option<String>, lexopt::Error> {
+    let Some(mut raw) = parser.try_raw_args() else {
+        return Ok(None);
+    };
+    let word = raw.next_if(|word| !word.to_string_lossy().starts_with('-'));
+    word.map(ValueExt::string).transpose()
 }
 
 /// A value that must be above zero.
@@ -221,7 +289,16 @@ fn choice<T: Copy>(parser: &mut Parser, all: &[(&str, T)]) -> Result<T, lexopt::
         .ok_or_else(|| format!("unknown word \"{word}\" {}", allowed(&word, &names)).into())
 }
 
-fn header(line: &str) -> Result<(String, String), lexopt::Error> {
+/// A request method. The error is for people.
+pub fn method(word: &str) -> Result<String, lexopt::Error> {
+    if word.is_empty() || !word.bytes().all(|b| b.is_ascii_alphabetic()) {
+        return Err(format!("bad method \"{}\"", word.escape_debug()).into());
+    }
+    Ok(word.to_owned())
+}
+
+/// A field line, `Name: value`. The error is for people.
+pub fn header(line: &str) -> Result<(String, String), lexopt::Error> {
     let bad = || {
         lexopt::Error::from(format!(
             "bad header \"{}\" (Name: value)",
@@ -255,15 +332,6 @@ fn content(value: &OsString) -> Result<Body, lexopt::Error> {
 }
 
 impl Draft {
-    /// A word that is no option, if one comes next.
-    fn pending_word(&mut self, parser: &mut Parser) -> Result<Option<String>, lexopt::Error> {
-        let Some(mut raw) = parser.try_raw_args() else {
-            return Ok(None);
-        };
-        let word = raw.next_if(|word| !word.to_string_lossy().starts_with('-'));
-        word.map(ValueExt::string).transpose()
-    }
-
     fn load_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
         match name {
             "rate" => self.rate = Some(RateSpec::parse(&parser.value()?.string()?)?),
@@ -304,13 +372,7 @@ impl Draft {
 
     fn request_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
         match name {
-            "method" => {
-                let method = parser.value()?.string()?;
-                if method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic()) {
-                    return Err(format!("bad method \"{}\"", method.escape_debug()).into());
-                }
-                self.method = Some(method);
-            }
+            "method" => self.method = Some(method(&parser.value()?.string()?)?),
             "header" => self.headers.push(header(&parser.value()?.string()?)?),
             "body" | "upload" if self.body != Body::None => {
                 return Err("there is one --body or --upload".into());
@@ -332,62 +394,192 @@ impl Draft {
         Ok(true)
     }
 
+    fn study_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
+        match name {
+            "mix" => {
+                let path = parser.value()?;
+                let shown = path.to_string_lossy();
+                let text = std::fs::read_to_string(&path);
+                let text = text.map_err(|error| format!("cannot read {shown}: {error}"))?;
+                self.mix = Some(mix_file::parse(&shown, &text)?);
+            }
+            "compare" => {
+                let word = parser.value()?.string()?;
+                let named = word.split_once('=').filter(|(name, _)| is_name(name));
+                let (name, url) =
+                    named.ok_or("--compare is NAME=URL, a name of letters and digits")?;
+                if self.compare.iter().any(|(known, _)| known == name) {
+                    return Err(format!("two targets are called {name}").into());
+                }
+                self.compare.push((name.to_owned(), Url::parse(url)?));
+            }
+            "rounds" => self.rounds = Some(positive(parser)?),
+            "pid" => {
+                let word = parser.value()?.string()?;
+                let (name, pid) = match word.split_once('=') {
+                    Some((name, pid)) => (Some(name.to_owned()), pid),
+                    None => (None, &*word),
+                };
+                let pid = pid
+                    .parse()
+                    .map_err(|_| format!("bad process id \"{pid}\""))?;
+                self.pids.push((name, pid));
+            }
+            "attack" => self.attack = Some(AttackSpec::parse(&parser.value()?.string()?)?),
+            "attack-interval" => self.attack_interval = Some(duration(parser)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     fn output_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
         match name {
             "json" => self.json = Some(sink(parser)?),
+            "csv" => self.files.csv = Some(parser.value()?.into()),
+            "hgrm" => self.files.hgrm = Some(parser.value()?.into()),
+            "hlog" => self.files.hlog = Some(parser.value()?.into()),
+            "report" => self.files.report = Some(parser.value()?.into()),
+            "svg" => self.files.svg = Some(parser.value()?.into()),
             "quiet" => self.quiet = true,
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn finish(self) -> Result<BenchArgs, lexopt::Error> {
-        let url = self.url.ok_or("toron bench needs a URL")?;
-        if self.closed && (self.rate.is_some() || self.arrivals.is_some()) {
-            return Err("--closed has no rate: the answers make it".into());
-        }
-        if self.duration.is_some() && self.rate.is_some_and(|r| r.length.is_some()) {
-            return Err("the duration stands in --rate already".into());
-        }
-        let (duration, timeout) = (
-            self.duration.unwrap_or(Duration::from_secs(10)),
-            self.timeout.unwrap_or(Duration::from_secs(5)),
-        );
+    fn finish(mut self) -> Result<BenchArgs, lexopt::Error> {
+        self.check()?;
+        let targets = self.targets()?;
+        let duration = self.duration.unwrap_or(Duration::from_secs(10));
+        let timeout = self.timeout.unwrap_or(Duration::from_secs(5));
         if duration.is_zero() || timeout.is_zero() {
             return Err("--duration and --timeout must be above 0".into());
         }
-        let open = || RateSpec::parse("1000");
         let rate = match (self.closed, self.rate) {
             (true, _) => None,
             (false, Some(rate)) => Some(rate),
-            (false, None) => Some(open()?),
+            (false, None) => Some(RateSpec::parse("1000")?),
         };
-        let has_content = self.body != Body::None || self.chunk.is_some();
-        let usual = if has_content { "POST" } else { "GET" };
+        let (of_mix, pipelined) = match &self.mix {
+            Some(mix) => (mix.keep_alive, mix.pipeline),
+            None => (None, None),
+        };
         Ok(BenchArgs {
-            url,
+            targets,
+            rounds: self.rounds.unwrap_or(10),
+            attack: self.attack,
+            attack_interval: self.attack_interval.unwrap_or(Duration::from_secs(1)),
             rate,
             arrivals: self.arrivals.unwrap_or_default(),
             connections: self.connections.unwrap_or(50),
             duration,
             warmup: self.warmup,
             timeout,
-            pipeline: self.pipeline.unwrap_or(1),
-            keep_alive: self.keep_alive.unwrap_or(1.0),
+            pipeline: self.pipeline.or(pipelined).unwrap_or(1),
+            keep_alive: self.keep_alive.or(of_mix).unwrap_or(1.0),
             threads: self.threads,
             engine: self.engine,
             seed: self.seed.unwrap_or(1),
-            requests: vec![Template {
-                method: self.method.unwrap_or_else(|| usual.to_owned()),
-                headers: self.headers,
-                body: self.body,
-                chunk: self.chunk,
-                ..Template::default()
-            }],
-            json: self.json,
+            json: self.json.take(),
+            files: std::mem::take(&mut self.files),
             quiet: self.quiet,
+            requests: self.requests(),
         })
     }
+
+    fn requests(self) -> Vec<Template> {
+        if let Some(mix) = self.mix {
+            return mix.requests;
+        }
+        let has_content = self.body != Body::None || self.chunk.is_some();
+        let usual = if has_content { "POST" } else { "GET" };
+        vec![Template {
+            method: self.method.unwrap_or_else(|| usual.to_owned()),
+            headers: self.headers,
+            body: self.body,
+            chunk: self.chunk,
+            ..Template::default()
+        }]
+    }
+
+    /// What does not go together.
+    fn check(&self) -> Result<(), lexopt::Error> {
+        let compares = !self.compare.is_empty();
+        let asks = self.method.is_some()
+            || self.chunk.is_some()
+            || self.body != Body::None
+            || !self.headers.is_empty();
+        let faults = [
+            (self.url.is_none() && !compares, "toron bench needs a URL"),
+            (
+                self.url.is_some() && compares,
+                "with --compare there is no URL beside the targets",
+            ),
+            (self.compare.len() == 1, "--compare needs two targets"),
+            (
+                self.closed && (self.rate.is_some() || self.arrivals.is_some()),
+                "--closed has no rate: the answers make it",
+            ),
+            (
+                self.duration.is_some() && self.rate.is_some_and(|r| r.length.is_some()),
+                "the duration stands in --rate already",
+            ),
+            (
+                self.mix.is_some() && asks,
+                "--mix says what is asked: no --method, --header, --body, --upload or --chunked",
+            ),
+            (
+                compares && self.attack.is_some(),
+                "--attack is against one target",
+            ),
+            (
+                self.files.hlog.is_some() && (compares || self.attack.is_some()),
+                "--hlog is of one measurement: not with --compare or --attack",
+            ),
+            (
+                compares && self.rate.is_some_and(|rate| !rate.is_constant()),
+                "--compare needs a constant rate",
+            ),
+        ];
+        match faults.into_iter().find(|(found, _)| *found) {
+            Some((_, fault)) => Err(fault.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn targets(&mut self) -> Result<Vec<Target>, lexopt::Error> {
+        let single = self.url.take().map(|url| ("target".to_owned(), url));
+        let named = std::mem::take(&mut self.compare).into_iter().chain(single);
+        let mut targets: Vec<Target> = named
+            .map(|(name, url)| Target {
+                name,
+                url,
+                pids: Vec::new(),
+            })
+            .collect();
+        for (name, pid) in &self.pids {
+            let target = match (name, &mut targets[..]) {
+                (None, [one]) => Some(one),
+                (None, _) => return Err("--pid needs the target's name: --pid NAME=PID".into()),
+                (Some(name), all) => all.iter_mut().find(|t| t.name == *name),
+            };
+            let unknown = || {
+                format!(
+                    "--pid: no target is called {}",
+                    name.as_deref().unwrap_or("")
+                )
+            };
+            target.ok_or_else(unknown)?.pids.push(*pid);
+        }
+        Ok(targets)
+    }
+}
+
+/// Whether it can stand in file names and keys.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
 /// `--json FILE`, `--json=FILE`, or `--json` alone: what looks like an option or a URL is no file.
@@ -439,6 +631,13 @@ mod tests {
         assert_eq!(post.requests[0].method, "POST");
         assert_eq!(post.requests[0].chunk, Some(3));
         assert_eq!(post.requests[0].headers, [("X".to_owned(), "y".to_owned())]);
+        let two = "--compare a=http://a/ --compare b=http://b/?c=d --pid b=7 --pid b=8";
+        let two = args(two).unwrap();
+        assert_eq!(
+            (&*two.targets[1].name, &two.targets[1].pids),
+            ("b", &vec![7, 8])
+        );
+        assert_eq!(two.targets[1].url.target(), "/?c=d");
         assert_eq!(args("--help"), Err("help".into()));
     }
 
@@ -480,6 +679,31 @@ mod tests {
             ("http://a/ --body a --upload 1", "one --body or --upload"),
             ("http://a/ --nonsense", "invalid option '--nonsense'"),
             ("http://a/ --method G=T", "bad method"),
+            ("--compare a=http://a/", "needs two targets"),
+            (
+                "http://a/ --compare a=http://a/ --compare b=http://b/",
+                "no URL beside",
+            ),
+            (
+                "--compare a=http://a/ --compare a=http://b/",
+                "two targets are called a",
+            ),
+            (
+                "--compare a=http://a/ --compare b=http://b/ --pid 1",
+                "needs the target's name",
+            ),
+            (
+                "--compare a=http://a/ --compare b=http://b/ --pid c=1",
+                "no target is called c",
+            ),
+            (
+                "--compare a=http://a/ --compare b=http://b/ --rate 1..2",
+                "constant rate",
+            ),
+            ("--compare http://a/?x=y", "NAME=URL"),
+            ("http://a/ --attack teardrop", "unknown attack"),
+            ("http://a/ --attack churn --hlog x", "--hlog is of one"),
+            ("http://a/ --mix /nonexistent", "cannot read /nonexistent"),
         ] {
             let error = args(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

@@ -136,6 +136,12 @@ impl RateSpec {
         Profile { stages }
     }
 
+    /// Whether it is one and the same all the time.
+    #[must_use]
+    pub fn is_constant(&self) -> bool {
+        self.from == self.to
+    }
+
     fn at(&self, share: f64) -> f64 {
         self.from + (self.to - self.from) * share
     }
@@ -176,6 +182,18 @@ impl Profile {
     #[must_use]
     pub fn starts(&self) -> f64 {
         self.stages.iter().map(Stage::starts).sum()
+    }
+
+    /// The same, but each stage only a part as long.
+    #[must_use]
+    pub fn part(&self, of: u32) -> Profile {
+        let shorter = |stage: &Stage| Stage {
+            length: stage.length / of.max(1),
+            ..*stage
+        };
+        Profile {
+            stages: self.stages.iter().map(shorter).collect(),
+        }
     }
 
     /// The same with a stage of its first rate in front, for the warm-up.

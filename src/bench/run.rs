@@ -155,6 +155,7 @@ fn collect(
         select! {
             recv(reports) -> report => match report {
                 Ok(Report::Slice { index, record }) => measurement.slice(index, &record, observer),
+                Ok(Report::Began) => observer.began(),
                 Ok(Report::Done(last)) => measurement.thread_ended(&last),
                 Ok(Report::Ready { open }) => measurement.open += open,
                 Err(_) => return,

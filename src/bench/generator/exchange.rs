@@ -224,10 +224,10 @@ impl<E: Engine> Kit<'_, '_, E> {
     fn lost(&mut self, request: &InFlight, sample: Option<std::time::Duration>) {
         let last = &mut self.core.last;
         let stage = last.stages.get_mut(request.stage);
-        let kind = last.requests.get_mut(request.request).map(|part| {
+        let mut kind = last.requests.get_mut(request.request);
+        if let Some(part) = &mut kind {
             part.started += 1;
-            part
-        });
+        }
         for part in [stage, kind].into_iter().flatten() {
             part.lost += 1;
             if let Some(time) = sample {

@@ -43,6 +43,8 @@ pub enum Report {
         /// How many stand.
         open: usize,
     },
+    /// The warm-up is over.
+    Began,
     /// What was measured in a slice of time.
     Slice {
         /// Its number, from the beginning of the measured time.
@@ -275,7 +277,9 @@ impl<E: Engine> Service<E> for Generator {
     }
 
     fn deadline(&mut self, cx: &mut Context<'_, E>, key: Key) {
-        self.with(cx, key.token, |kit, connection| kit.deadline(connection));
+        self.with(cx, key.token, |kit, connection| {
+            kit.deadline(connection);
+        });
     }
 
     fn message(&mut self, cx: &mut Context<'_, E>, message: Command) {

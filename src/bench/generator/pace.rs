@@ -195,6 +195,8 @@ impl Core {
         if !clock.measuring && clock.from <= now {
             clock.measuring = true;
             clock.used = ThreadTime::now();
+            // Nobody listens any more when the run has been given up.
+            let _ = self.reports.send(Report::Began);
         }
         while self.clock.is_some_and(|c| c.slice_end() <= now) {
             self.tell_slice();

@@ -117,6 +117,7 @@ fn run(world: &World, stall: Duration, make: impl Fn(SocketAddr) -> Plan) -> Mea
         while let Ok(report) = reports.try_recv() {
             match report {
                 Report::Ready { open } => measured.open = open,
+                Report::Began => {}
                 Report::Slice { index, record } => measured.slice(index, &record, &mut Nobody),
                 Report::Done(last) => measured.thread_ended(&last),
             }
