@@ -12,6 +12,7 @@ need() { # need PROGRAM PACKAGE
 }
 need nginx nginx-light
 need wrk wrk
+need haproxy haproxy
 need curl curl
 need sha256sum coreutils
 
@@ -38,6 +39,7 @@ export DEBIAN_FRONTEND=noninteractive
 packages=()
 need nginx nginx-light
 need wrk wrk
+need haproxy haproxy
 need curl curl
 need sha256sum coreutils
 [ ${#packages[@]} -eq 0 ] || fail "they are not there although they were installed"

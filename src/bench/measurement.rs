@@ -158,7 +158,8 @@ impl Measurement {
     pub fn append(&mut self, later: &Measurement) {
         self.total.add(&later.total);
         let shift = self.elapsed;
-        self.series.extend(later.series.iter().map(|point| Point {
+        self.series.retain(|point| point.at <= shift);
+        self.series.extend(later.within().map(|point| Point {
             at: point.at + shift,
             ..*point
         }));
@@ -173,6 +174,11 @@ impl Measurement {
         self.open += later.open;
         self.unfinished += later.unfinished;
         self.interrupted |= later.interrupted;
+    }
+
+    /// The whole slices of the measured time: those behind it hold the last answers only.
+    pub fn within(&self) -> impl Iterator<Item = &Point> {
+        self.series.iter().filter(|point| point.at <= self.elapsed)
     }
 
     /// Answers per second of the measured time.

@@ -32,10 +32,10 @@ pub struct Page<'a> {
 const STYLE: &str = "\
 :root{color-scheme:light}*{box-sizing:border-box}\
 body{margin:0 auto;max-width:1240px;padding:16px;font:16px/1.5 system-ui,sans-serif;color:#111;background:#f6f7f9}\
-h1{font-size:1.4rem;margin:.2em 0}h2{font-size:1.1rem;margin:1.6em 0 .4em}p{margin:.4em 0;overflow-wrap:anywhere}\
-.box{background:#fff;border:1px solid #d9dce1;border-radius:8px;padding:12px}\
+h1{font-size:1.4rem;margin:.2em 0;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6em 0 .4em}p{margin:.4em 0;overflow-wrap:anywhere}\
+.box{background:#fff;border:1px solid #d9dce1;border-radius:8px;padding:12px}.box+.box{margin-top:12px}.plots .box{margin:0}\
 .good{border-left:6px solid #009e73}.strained{border-left:6px solid #e69f00}.bottleneck{border-left:6px solid #d55e00}\
-.plots{display:grid;gap:12px;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr))}\
+.plots{display:grid;gap:12px;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr))}\
 .plots svg{display:block;width:100%;height:auto}.wide{overflow-x:auto}\
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
 th,td{padding:4px 10px;text-align:right;border-bottom:1px solid #e6e8ec;white-space:nowrap}\
@@ -91,9 +91,15 @@ fn verdicts(out: &mut String, page: &Page<'_>) {
         };
         let head = super::text::introduction(&outcome.url, page.engine, &outcome.plan);
         let head = head.lines().nth(1).unwrap_or_default();
+        let rounds =
+            outcome.measured.elapsed.as_secs_f64() / outcome.plan.load.duration().as_secs_f64();
+        let rounds = match rounds.round() {
+            n if n >= 2.0 => format!("{n} rounds of "),
+            _ => String::new(),
+        };
         let _ = write!(
             out,
-            "<div class=\"box {class}\">\n<p><strong>{}</strong>: {}</p>\n<p>Verdict: {}.</p>\n",
+            "<div class=\"box {class}\">\n<p><strong>{}</strong>: {rounds}{}</p>\n<p>Verdict: {}.</p>\n",
             escape(&outcome.name),
             escape(head),
             escape(outcome.verdict.headline(&outcome.plan))
@@ -313,8 +319,7 @@ fn over_time(outcomes: &[Outcome], value: impl Fn(&Point) -> f64) -> Vec<Series>
         name: outcome.name.clone(),
         points: outcome
             .measured
-            .series
-            .iter()
+            .within()
             .map(|point| (point.at.as_secs_f64(), value(point)))
             .collect(),
     };
@@ -340,6 +345,10 @@ fn latency_over_time(outcomes: &[Outcome]) -> Chart {
                 lines
             })
             .collect();
+    }
+    // A slice without a sample has no latency.
+    for line in &mut series {
+        line.points.retain(|(_, nanos)| *nanos > 0.0);
     }
     Chart {
         title,

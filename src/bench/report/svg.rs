@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 /// Size in user units; a page scales it.
-const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 290.0;
+const LEFT: f64 = 68.0;
+const RIGHT: f64 = 26.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 46.0;
 /// Colours that people with any colour vision tell apart (Okabe and Ito, 2008).
@@ -159,9 +159,9 @@ impl Chart {
         let title = escape(&self.title);
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-             aria-label=\"{title}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
+             aria-label=\"{title}\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-             <text x=\"{LEFT}\" y=\"18\" font-size=\"14\" font-weight=\"600\" fill=\"#111\">{title}</text>\n"
+             <text x=\"{LEFT}\" y=\"18\" font-size=\"15\" font-weight=\"600\" fill=\"#111\">{title}</text>\n"
         );
         self.legend(&mut out);
         self.grid(&mut out, &x, &y);
@@ -197,8 +197,8 @@ impl Chart {
                 colour(i),
                 at + 18.0
             );
-            // About seven units for a letter of this size.
-            at += 34.0 + 7.0 * series.name.chars().count() as f64;
+            // About so many units for a letter of this size.
+            at += 34.0 + 7.5 * series.name.chars().count() as f64;
         }
     }
 
