@@ -9,10 +9,10 @@ use serde_json::{json, Value};
 use toron_reactor::sys::process;
 use toron_reactor::Chosen;
 
+use super::args::{BenchArgs, Sink, Target};
 use super::attack::{Attack, AttackPlan, AttackSpec, AttackStats};
 use super::compare::{self, Meter, Round};
 use super::measurement::Measurement;
-use super::options::{BenchArgs, Sink, Target};
 use super::output::{file_of, print, write_file, write_json, Follower, Outcome};
 use super::plan::{slice_for, Load, Plan};
 use super::process::Usage;

@@ -1,16 +1,17 @@
 //! `toron bench`: a load generator on the same reactor as the proxy.
 //!
 //! ```text
-//!  options ─▶ command ─▶ plan ─▶ run ─▶ generator × threads     profile (when), mix (what), reply
-//!                                  │        │ slices of time    record
-//!                                  ▼        ▼
-//!              verdict ◀── measurement ─▶ text, json, csv, hdr, report
+//!  options ─▶ args ─▶ command ─▶ plan ─▶ run ─▶ generator × threads   profile (when), mix (what)
+//!                        │                │           │ slices of time   reply, record
+//!                        ▼                ▼           ▼
+//!      (compare, attack, stages)      verdict ◀─ measurement ─▶ text, json, csv, hdr, report
 //! ```
 //!
 //! Latency is counted from when a request was to start, so that a stall of the target weighs as
 //! much as its users would feel (no coordinated omission); the closed loop, which cannot do that, is
 //! labelled as such. The generator watches itself and says when the figures are its own.
 
+pub mod args;
 pub mod attack;
 pub mod bootstrap;
 mod command;
@@ -38,5 +39,6 @@ pub mod url;
 pub mod usage;
 pub mod verdict;
 
+pub use args::{BenchArgs, HELP};
 pub use command::run;
-pub use options::{Asked, BenchArgs, HELP};
+pub use options::Asked;

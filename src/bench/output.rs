@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::args::{BenchArgs, Sink};
 use super::hdr::Hlog;
 use super::measurement::{Measurement, Observer, Point};
-use super::options::{BenchArgs, Sink};
 use super::plan::Plan;
 use super::process::Usage;
 use super::record::Record;
