@@ -90,6 +90,34 @@ impl Default for Template {
     }
 }
 
+/// A request method. The error is for people.
+pub fn method(word: &str) -> Result<String, String> {
+    if word.is_empty() || !word.bytes().all(|b| b.is_ascii_alphabetic()) {
+        return Err(format!("bad method \"{}\"", word.escape_debug()));
+    }
+    Ok(word.to_owned())
+}
+
+/// A field line, `Name: value`. The error is for people.
+pub fn header(line: &str) -> Result<(String, String), String> {
+    let bad = || format!("bad header \"{}\" (Name: value)", line.escape_debug());
+    let (name, value) = line.split_once(':').ok_or_else(bad)?;
+    let value = value.trim_matches([' ', '\t']);
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let good = !name.is_empty()
+        && name.bytes().all(token)
+        && value
+            .bytes()
+            .all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
+    if ["transfer-encoding", "content-length"].contains(&&*name.to_ascii_lowercase()) {
+        return Err(format!(
+            "{name} follows from --body, --upload and --chunked"
+        ));
+    }
+    good.then(|| (name.to_owned(), value.to_owned()))
+        .ok_or_else(bad)
+}
+
 /// A request rendered for one target.
 #[derive(Clone, Debug)]
 pub struct Prepared {

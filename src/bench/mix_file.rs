@@ -17,8 +17,7 @@
 
 use std::sync::Arc;
 
-use super::mix::{Body, Template, LONGEST_CHUNK};
-use super::options::{header, method};
+use super::mix::{header, method, Body, Template, LONGEST_CHUNK};
 use crate::control::config::finding::Findings;
 use crate::control::config::section::{Report, Section};
 use crate::control::config::yaml;
@@ -116,7 +115,7 @@ fn kind(section: &Section<'_>, index: usize) -> Template {
     for (entry, value) in section.pairs("headers").unwrap_or_default() {
         match header(&format!("{}: {value}", entry.key)) {
             Ok(pair) => headers.push(pair),
-            Err(error) => section.report.fault(entry.mark, error.to_string()),
+            Err(error) => section.report.fault(entry.mark, error),
         }
     }
     let chunk = section.size("chunk_size", 1..=u64::from(LONGEST_CHUNK));
@@ -133,7 +132,7 @@ fn kind(section: &Section<'_>, index: usize) -> Template {
     let usual = if has_content { "POST" } else { "GET" };
     let written = section.string("method").unwrap_or(usual);
     let method = method(written).unwrap_or_else(|error| {
-        fault("method", error.to_string());
+        fault("method", error);
         String::new()
     });
     let name = section.string("name").map_or_else(

@@ -9,7 +9,7 @@ use toron_reactor::EngineKind;
 
 use super::args::{BenchArgs, Files, Sink, Target};
 use super::attack::AttackSpec;
-use super::mix::{Body, Template, LONGEST_CHUNK};
+use super::mix::{header, method, Body, Template, LONGEST_CHUNK};
 use super::mix_file::{self, Mix};
 use super::profile::{Arrivals, RateSpec};
 use super::url::Url;
@@ -132,37 +132,6 @@ fn choice<T: Copy>(parser: &mut Parser, all: &[(&str, T)]) -> Result<T, lexopt::
     found
         .map(|(_, value)| *value)
         .ok_or_else(|| format!("unknown word \"{word}\" {}", allowed(&word, &names)).into())
-}
-
-/// A request method. The error is for people.
-pub fn method(word: &str) -> Result<String, lexopt::Error> {
-    if word.is_empty() || !word.bytes().all(|b| b.is_ascii_alphabetic()) {
-        return Err(format!("bad method \"{}\"", word.escape_debug()).into());
-    }
-    Ok(word.to_owned())
-}
-
-/// A field line, `Name: value`. The error is for people.
-pub fn header(line: &str) -> Result<(String, String), lexopt::Error> {
-    let bad = || {
-        lexopt::Error::from(format!(
-            "bad header \"{}\" (Name: value)",
-            line.escape_debug()
-        ))
-    };
-    let (name, value) = line.split_once(':').ok_or_else(bad)?;
-    let value = value.trim_matches([' ', '\t']);
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    let good = !name.is_empty()
-        && name.bytes().all(token)
-        && value
-            .bytes()
-            .all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
-    if ["transfer-encoding", "content-length"].contains(&&*name.to_ascii_lowercase()) {
-        return Err(format!("{name} follows from --body, --upload and --chunked").into());
-    }
-    good.then(|| (name.to_owned(), value.to_owned()))
-        .ok_or_else(bad)
 }
 
 fn content(value: &OsString) -> Result<Body, lexopt::Error> {
