@@ -5,8 +5,10 @@
 //! into a table, reactors read both through one [`snapshot::Snapshot`] that is swapped whole.
 
 pub mod balance;
+pub mod bulkhead;
 pub mod cidr;
 mod map;
+pub mod memory;
 pub mod router;
 pub mod settings;
 pub mod snapshot;

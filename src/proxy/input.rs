@@ -42,6 +42,10 @@ pub enum Input {
         /// None is outstanding.
         last: bool,
     },
+    /// Collecting the body has come to its end.
+    Collected,
+    /// There is no memory for more of the body.
+    NoMemory,
     /// Body bytes have been taken by the upstream.
     Passed,
     /// The upload has nothing to do until this side moves.
@@ -84,6 +88,13 @@ pub enum Input {
         /// How many are at hand for it.
         pending: u64,
     },
+    /// What the client itself has acknowledged, whatever the kernel holds for it.
+    Taken {
+        /// How many bytes since the last look.
+        bytes: u64,
+        /// How many it has not acknowledged.
+        queued: u64,
+    },
     /// The download has nothing to do until this side moves.
     DownloadWaits(Side),
     /// The last byte of the response has been taken by the client.
@@ -122,12 +133,17 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
                 && matches!(download, D::Waiting | D::Interim | D::Moving)
         }
         Input::Received { .. }
-        | Input::UploadWaits(_)
-        | Input::UploadDone
+        | Input::UploadWaits(Side::Client)
         | Input::BadBody
-        | Input::BodyTooLarge => {
+        | Input::BodyTooLarge => match upload {
+            U::Collecting => download == D::Waiting,
+            U::Moving => matches!(download, D::Waiting | D::Interim | D::Moving),
+            U::Held | U::Head | U::Done | U::Stopped | U::Tunnel => false,
+        },
+        Input::UploadWaits(Side::Upstream) | Input::UploadDone => {
             upload == U::Moving && matches!(download, D::Waiting | D::Interim | D::Moving)
         }
+        Input::Collected | Input::NoMemory => upload == U::Collecting && download == D::Waiting,
         Input::UpstreamWriteFailed { .. } => {
             matches!(upload, U::Head | U::Moving)
                 && matches!(download, D::Waiting | D::Interim | D::Moving)
@@ -147,7 +163,7 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
             D::Answering => true,
             D::Waiting | D::Moving | D::Done | D::Tunnel => false,
         },
-        Input::Sent { .. } => match download {
+        Input::Sent { .. } | Input::Taken { .. } => match download {
             D::Moving | D::Interim => talking,
             D::Answering => true,
             D::Waiting | D::Done | D::Tunnel => false,

@@ -7,6 +7,8 @@ pub enum Verdict {
     BadBody,
     /// 413, tier 2.
     BodyTooLarge,
+    /// 503: no memory for collecting the body (I37).
+    BufferMemory,
     /// 408: the client sends too slowly.
     ClientTooSlow,
     /// 502: no target could be connected.
@@ -29,6 +31,9 @@ pub enum Verdict {
     RequestDeadline,
 }
 
+/// More than this is not taken off a client for the sake of its connection (I11).
+pub const DRAIN_MOST: u64 = 64 * 1024;
+
 /// How the client connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEnd {
@@ -36,6 +41,12 @@ pub enum ClientEnd {
     Keep,
     /// Everything was sent and nothing is owed: close.
     Close,
+    /// The response was sent before the client had sent its whole request: the next one may come
+    /// behind what is owed, if that comes at once (I11).
+    Drain {
+        /// Bytes that still belong to this request; at most [`DRAIN_MOST`].
+        owed: u64,
+    },
     /// Everything was sent, but the client may still be sending: the common ending (I9).
     Linger,
     /// The client must be able to tell that the response is cut, or is gone anyway: close at once.
@@ -54,6 +65,8 @@ pub struct Ending {
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
+    /// Read the body and keep it.
+    Collect,
     /// Connect to the upstream.
     Connect {
         /// Not through an idle connection.
@@ -77,6 +90,13 @@ pub enum Order {
     Download,
     /// Pass the 101 on, then bytes in both directions.
     Tunnel,
+    /// See what the client has acknowledged, and tell it at once ([`Input::Taken`]).
+    ///
+    /// [`Input::Taken`]: super::input::Input::Taken
+    Look {
+        /// There is nothing to compare it with.
+        first: bool,
+    },
     /// Close the upstream connection; nothing of it is wanted any more.
     CloseUpstream,
     /// Send this answer.
@@ -115,6 +135,12 @@ impl Orders {
             *place = Some(order);
             self.len += 1;
         }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The orders.

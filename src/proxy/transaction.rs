@@ -8,7 +8,8 @@
 //! of the upload.
 //!
 //! ```text
-//!  Upload     Held ─▶ Head ─▶ Moving ─▶ Done                 (client → upstream)
+//!  Upload     Collecting ─▶ Held, Stopped                    (client → upstream)
+//!             Held ─▶ Head ─▶ Moving ─▶ Done
 //!              ▲       │ └──────┼──────▶ Done                 the body came with the head
 //!              │       ├────────┴──────▶ Stopped              nothing more will be passed on
 //!              │       └────────── Done ▶ Tunnel ─▶ Done
@@ -26,12 +27,11 @@ use toron_reactor::Time;
 
 pub use super::facts::{Facts, Limits, ResponseFacts};
 pub use super::input::{possible, ConnectFailure, Input, Side};
-pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict};
+pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict, DRAIN_MOST};
+use super::reading::Reading;
 pub use super::state::{Download, Upload};
-use super::window::Window;
+use super::writing::Writing;
 
-/// A window of the client's receiving must move so many bytes (I29).
-const WRITE_QUOTA: u64 = 1024;
 /// An upstream that says nothing for this long does not mind a 100 from toron (I11).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
@@ -64,8 +64,8 @@ pub struct Transaction {
     tunnel_idle_at: Option<Time>,
     header_deadline_at: Option<Time>,
     request_deadline_at: Option<Time>,
-    read_window: Window,
-    write_window: Window,
+    reading: Reading,
+    writing: Writing,
 }
 
 fn after(now: Time, length: Duration) -> Option<Time> {
@@ -76,10 +76,14 @@ impl Transaction {
     /// Begins with a request that has passed all checks.
     #[must_use]
     pub fn begin(now: Time, facts: Facts, limits: Limits) -> (Self, Orders) {
-        let transaction = Transaction {
+        let mut transaction = Transaction {
             facts,
             limits,
-            upload: Upload::Held,
+            upload: if facts.collect {
+                Upload::Collecting
+            } else {
+                Upload::Held
+            },
             download: Download::Waiting,
             retries_left: limits.retries,
             reused: false,
@@ -91,21 +95,22 @@ impl Transaction {
             client_too_slow: false,
             response: None,
             finished: false,
-            connect_at: after(now, limits.connect_timeout),
+            connect_at: None,
             continue_at: None,
             response_header_at: None,
             upstream_idle_at: None,
             tunnel_idle_at: None,
             header_deadline_at: after(now, limits.header_deadline),
             request_deadline_at: after(now, limits.request_deadline),
-            read_window: Window::new(limits.read_timeout, limits.min_progress_bytes),
-            write_window: Window::new(limits.write_timeout, WRITE_QUOTA),
+            reading: Reading::new(&limits),
+            writing: Writing::new(limits.write_timeout),
         };
         let mut out = Orders::none();
-        out.push(Order::Connect {
-            fresh: false,
-            other_target: false,
-        });
+        if facts.collect {
+            out.push(Order::Collect);
+        } else {
+            transaction.connect_again(now, false, false, &mut out);
+        }
         (transaction, out)
     }
 
@@ -127,8 +132,10 @@ impl Transaction {
             Input::ConnectFailed(why) => self.connect_failed(now, why, &mut out),
             Input::HeadSent => self.head_sent(now, &mut out),
             Input::Received { bytes, last } => self.received(now, bytes, last),
+            Input::Collected => self.collected(now, &mut out),
+            Input::NoMemory => self.answer(now, Verdict::BufferMemory, &mut out),
             Input::Passed => self.passed(now),
-            Input::UploadWaits(side) => self.upload_waits(now, side),
+            Input::UploadWaits(side) => self.upload_waits(now, side, &mut out),
             Input::UploadDone => self.upload_done(now),
             Input::BadBody => self.answer(now, Verdict::BadBody, &mut out),
             Input::BodyTooLarge => self.answer(now, Verdict::BodyTooLarge, &mut out),
@@ -145,6 +152,11 @@ impl Transaction {
             Input::BadHead => self.answer(now, Verdict::InvalidResponse, &mut out),
             Input::InterimSent => self.interim_sent(),
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
+            Input::Taken { bytes, queued } => {
+                if self.writing.taken(now, bytes, queued) {
+                    self.sever(&mut out);
+                }
+            }
             Input::DownloadWaits(side) => self.download_waits(now, side),
             Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
             Input::BadResponseBody => self.sever(&mut out),
@@ -157,28 +169,6 @@ impl Transaction {
         }
         self.check();
         out
-    }
-
-    /// The earliest deadline in force.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        if self.finished {
-            return None;
-        }
-        [
-            self.connect_at,
-            self.continue_at,
-            self.response_header_at,
-            self.upstream_idle_at,
-            self.tunnel_idle_at,
-            self.header_deadline_at,
-            self.request_deadline_at,
-            self.read_window.deadline(),
-            self.write_window.deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
     }
 
     /// Where the upload is.
@@ -203,7 +193,7 @@ impl Transaction {
     #[must_use]
     pub fn keeps_request(&self) -> bool {
         match self.upload {
-            Upload::Held | Upload::Head => true,
+            Upload::Collecting | Upload::Held | Upload::Head => true,
             Upload::Done => {
                 self.download == Download::Waiting && self.is_replayable() && self.may_resend()
             }
@@ -211,10 +201,20 @@ impl Transaction {
         }
     }
 
-    /// Whether the client connection can go on after an answer of toron's own.
+    /// Whether the client connection can go on after an answer of toron's own (I9).
     #[must_use]
     pub fn will_keep_client(&self) -> bool {
-        self.source_done && self.facts.keep_alive && !self.client_eof
+        self.source_done && self.may_keep_client()
+    }
+
+    /// Whether the client connection can go on after a response: little enough is owed (I11).
+    #[must_use]
+    pub fn may_go_on(&self) -> bool {
+        (self.source_done || self.facts.outstanding <= DRAIN_MOST) && self.may_keep_client()
+    }
+
+    fn may_keep_client(&self) -> bool {
+        self.facts.keep_alive && !self.client_eof
     }
 
     /// The client has been told that its connection ends with this request.
@@ -229,6 +229,13 @@ impl Transaction {
     }
 
     // ---- in the order of a request's life ----
+
+    /// Of a body that is longer than what is collected the rest is streamed.
+    fn collected(&mut self, now: Time, out: &mut Orders) {
+        self.came_whole = self.source_done;
+        self.reading.pause(now);
+        self.connect_again(now, false, false, out);
+    }
 
     fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
         self.connect_at = None;
@@ -275,9 +282,9 @@ impl Transaction {
             known => known.saturating_sub(bytes),
         };
         self.facts.outstanding = outstanding;
-        self.read_window.progress(now, bytes, outstanding);
+        self.reading.progress(now, bytes, outstanding);
         if self.source_done {
-            self.read_window.stop();
+            self.reading.stop();
         }
     }
 
@@ -287,21 +294,37 @@ impl Transaction {
         }
     }
 
-    fn upload_waits(&mut self, now: Time, side: Side) {
+    fn upload_waits(&mut self, now: Time, side: Side, out: &mut Orders) {
         match side {
             Side::Client => {
+                // Nobody but toron can invite a body that is collected (I11).
+                if self.upload == Upload::Collecting && !self.continued {
+                    return self.send_continue(now, out);
+                }
                 if self.continued {
-                    self.read_window.run(now);
+                    self.reading.run(now);
                 }
-                if self.download != Download::Moving {
-                    self.upstream_idle_at = None;
-                }
+                self.upstream_owes_no_taking();
             }
             Side::Upstream => {
-                self.read_window.pause(now);
-                self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+                self.reading.pause(now);
+                if !self.is_event_stream() {
+                    self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+                }
             }
         }
+    }
+
+    /// The upstream has nothing to take: from now on only the silence of its response counts
+    /// (I26).
+    fn upstream_owes_no_taking(&mut self) {
+        if self.download != Download::Moving || self.is_event_stream() {
+            self.upstream_idle_at = None;
+        }
+    }
+
+    fn is_event_stream(&self) -> bool {
+        self.response.is_some_and(|response| response.event_stream)
     }
 
     fn upload_done(&mut self, now: Time) {
@@ -309,9 +332,9 @@ impl Transaction {
         self.source_done = true;
         self.continued = true;
         self.continue_at = None;
-        self.read_window.stop();
+        self.reading.stop();
+        self.upstream_owes_no_taking();
         if self.response.is_none() {
-            self.upstream_idle_at = None;
             self.await_response(now);
         }
     }
@@ -322,10 +345,12 @@ impl Transaction {
         }
     }
 
-    /// A FIN inside a request is an abort; one behind it is not (I39).
+    /// A FIN inside a request is an abort; one behind it is not, unless the route says so (I39).
+    /// A tunnel passes it on.
     fn client_eof(&mut self, out: &mut Orders) {
         self.client_eof = true;
-        if !self.source_done && self.upload != Upload::Tunnel {
+        let tunnels = self.upload == Upload::Tunnel || self.download == Download::Tunnel;
+        if !tunnels && (!self.source_done || self.limits.half_close_aborts) {
             self.sever(out);
         }
     }
@@ -350,13 +375,14 @@ impl Transaction {
 
     fn stop_upload(&mut self, out: &mut Orders) {
         match self.upload {
-            Upload::Moving => out.push(Order::StopUpload),
+            Upload::Moving | Upload::Collecting => out.push(Order::StopUpload),
             Upload::Held | Upload::Head | Upload::Done | Upload::Stopped | Upload::Tunnel => {}
         }
         if self.upload != Upload::Done {
             self.upload = Upload::Stopped;
         }
-        self.read_window.stop();
+        self.reading.stop();
+        self.upstream_owes_no_taking();
         self.continue_at = None;
     }
 
@@ -412,7 +438,7 @@ impl Transaction {
                 // Whatever of the body came later has not been read yet, or is gone.
                 Upload::Held | Upload::Head => true,
                 Upload::Done => self.came_whole,
-                Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
+                Upload::Collecting | Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
             }
     }
 
@@ -431,11 +457,11 @@ impl Transaction {
         }
         // The body is invited: from now on the client has to send it (I19).
         if wanted && is_continue && self.upload == Upload::Moving {
-            self.read_window.run(now);
+            self.reading.run(now);
         }
         if wanted && self.facts.takes_interim {
             self.download = Download::Interim;
-            self.write_window.run(now);
+            self.writing.run(now);
             out.push(Order::SendInterim);
         } else {
             out.push(Order::SkipInterim);
@@ -445,7 +471,7 @@ impl Transaction {
     fn interim_sent(&mut self) {
         if self.download == Download::Interim {
             self.download = Download::Waiting;
-            self.write_window.stop();
+            self.writing.stop();
         }
     }
 
@@ -463,7 +489,9 @@ impl Transaction {
         if response.switches {
             self.upload = Upload::Tunnel;
             self.download = Download::Tunnel;
-            self.request_deadline_at = None;
+            if !self.limits.deadline_covers_upgrades {
+                self.request_deadline_at = None;
+            }
             self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             out.push(Order::Tunnel);
         } else {
@@ -473,19 +501,18 @@ impl Transaction {
     }
 
     fn sent(&mut self, now: Time, bytes: u64, pending: u64) {
-        self.write_window.progress(now, bytes, pending);
+        self.writing.progress(now, bytes, pending);
     }
 
     fn download_waits(&mut self, now: Time, side: Side) {
         match side {
             Side::Client => {
-                self.write_window.run(now);
+                self.writing.run(now);
                 self.upstream_idle_at = None;
             }
             Side::Upstream => {
-                self.write_window.stop();
-                let exempt = self.response.is_some_and(|r| r.event_stream);
-                if !exempt && self.download == Download::Moving {
+                self.writing.stop();
+                if !self.is_event_stream() && self.download == Download::Moving {
                     self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
                 }
             }
@@ -526,6 +553,8 @@ impl Transaction {
                 self.answer_without_close(now, verdict, out);
             }
             Download::Moving | Download::Tunnel => self.sever(out),
+            // The other half of a tunnel.
+            Download::Done if self.upload == Upload::Tunnel => self.sever(out),
             Download::Answering | Download::Done => {}
         }
     }
@@ -540,7 +569,7 @@ impl Transaction {
         // A client that was too slow is not waited for (I9, I18).
         self.client_too_slow = verdict == Verdict::ClientTooSlow;
         self.download = Download::Answering;
-        self.write_window.run(now);
+        self.writing.run(now);
         out.push(Order::Answer(verdict));
     }
 
@@ -556,7 +585,13 @@ impl Transaction {
         let client = if self.client_too_slow {
             ClientEnd::Sever
         } else if !self.source_done {
-            ClientEnd::Linger
+            if self.response.is_some() && self.may_go_on() && !until_close {
+                ClientEnd::Drain {
+                    owed: self.facts.outstanding,
+                }
+            } else {
+                ClientEnd::Linger
+            }
         } else if self.facts.keep_alive && !self.client_eof && !until_close {
             ClientEnd::Keep
         } else {
@@ -575,79 +610,11 @@ impl Transaction {
             keep_upstream,
         }));
     }
-
-    // ---- deadlines ----
-
-    fn tick(&mut self, now: Time, out: &mut Orders) {
-        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if due(self.request_deadline_at) {
-            self.answer(now, Verdict::RequestDeadline, out);
-        } else if due(self.header_deadline_at) {
-            self.answer(now, Verdict::HeaderDeadline, out);
-        } else if due(self.connect_at) {
-            out.push(Order::CloseUpstream);
-            self.connect_at = None;
-            self.connect_failed_by_time(now, out);
-        } else if due(self.response_header_at) {
-            self.answer(now, Verdict::ResponseHeaderTimeout, out);
-        } else if due(self.read_window.deadline()) {
-            self.answer(now, Verdict::ClientTooSlow, out);
-        } else if due(self.write_window.deadline()) || due(self.tunnel_idle_at) {
-            self.sever(out);
-        } else if due(self.upstream_idle_at) {
-            self.answer(now, Verdict::UpstreamIdle, out);
-        } else if due(self.continue_at) {
-            self.send_continue(now, out);
-        }
-    }
-
-    fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
-        if !self.connect_elsewhere(now, out) {
-            self.answer_without_close(now, Verdict::ConnectFailed, out);
-        }
-    }
-
-    fn send_continue(&mut self, now: Time, out: &mut Orders) {
-        if self.download == Download::Interim {
-            // Another interim response is on its way to the client.
-            self.continue_at = Some(now + CONTINUE_AFTER);
-            return;
-        }
-        self.continue_at = None;
-        if self.continued || self.download != Download::Waiting {
-            return;
-        }
-        self.continued = true;
-        self.read_window.run(now);
-        out.push(Order::SendContinue);
-    }
-
-    fn check(&self) {
-        if cfg!(debug_assertions) {
-            let Transaction {
-                upload, download, ..
-            } = *self;
-            assert!(
-                self.finished
-                    || upload != Upload::Held
-                    || self.connect_at.is_some()
-                    || self.limits.connect_timeout.is_zero()
-                    || download == Download::Answering,
-                "held without a deadline: {self:?}"
-            );
-            assert!(
-                self.finished
-                    || (upload == Upload::Tunnel && download != Download::Done)
-                        == (download == Download::Tunnel && upload != Upload::Done),
-                "half a tunnel: {self:?}"
-            );
-            assert!(
-                !(download == Download::Answering && upload == Upload::Moving),
-                "answering while the body moves: {self:?}"
-            );
-        }
-    }
 }
+
+mod deadlines;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

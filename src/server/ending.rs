@@ -19,7 +19,7 @@ const LINGER_BYTES: u64 = 16 * 1024 * 1024;
 /// Bytes thrown away by one system call. They are not copied, so the size only bounds the turn.
 const DISCARD: usize = 1024 * 1024;
 /// System calls of one handler before others get their turn.
-const DISCARD_ROUNDS: usize = 4;
+pub(super) const DISCARD_ROUNDS: usize = 4;
 
 impl<E: Engine> Kit<'_, '_, E> {
     // ---- small steps that all parts share ----
@@ -76,7 +76,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Phase::Idle => self.next_head(session),
                 Phase::Head => self.advance_head(session),
                 Phase::Exchange => self.resume_exchange(session),
-                Phase::Answering { .. } | Phase::Lingering { .. } | Phase::Gone => {}
+                Phase::Answering { .. }
+                | Phase::Skipping { .. }
+                | Phase::Lingering { .. }
+                | Phase::Gone => {}
             }
         }
         // Whoever still needs the buffer has taken it.
@@ -178,7 +181,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         match (tag, session.phase) {
             (_, Phase::Answering { then }) => self.end_client(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
-            (_, Phase::Idle | Phase::Head | Phase::Lingering { .. } | Phase::Gone) => {}
+            (
+                _,
+                Phase::Idle
+                | Phase::Head
+                | Phase::Skipping { .. }
+                | Phase::Lingering { .. }
+                | Phase::Gone,
+            ) => {}
         }
     }
 
@@ -188,7 +198,11 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => {
                 self.step(session, Input::ClientGone);
             }
-            Phase::Idle | Phase::Head | Phase::Answering { .. } | Phase::Lingering { .. } => {
+            Phase::Idle
+            | Phase::Head
+            | Phase::Answering { .. }
+            | Phase::Skipping { .. }
+            | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}
@@ -214,12 +228,14 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Goes on with the client connection after everything was sent.
     pub(crate) fn end_client(&mut self, session: &mut Session, end: ClientEnd) {
+        session.permit = None;
         match end {
             ClientEnd::Keep if !session.eof || session.has_leftover() => self.next_head(session),
             ClientEnd::Keep | ClientEnd::Close if !session.has_leftover() => {
                 self.close(session, Close::Orderly);
             }
             ClientEnd::Keep | ClientEnd::Close | ClientEnd::Linger => self.linger(session),
+            ClientEnd::Drain { owed } => self.skip_owed(session, owed),
             ClientEnd::Sever => self.close(session, Close::Orderly),
         }
     }
@@ -290,6 +306,11 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Ok(_) | Err(_) => return self.close(session, Close::Orderly),
             }
         }
+        self.poll_readable(session);
+    }
+
+    /// Waits until the client's socket can be read, if nothing waits for that already.
+    pub(super) fn poll_readable(&mut self, session: &mut Session) {
         if !session.polls_readable {
             session.polls_readable = true;
             self.submit(
@@ -320,6 +341,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         self.end_exchange(session, false);
+        session.permit = None;
         session.phase = Phase::Gone;
         self.cx.engine.close(session.fd, how);
         self.cx.wheel.remove(session.timer);
@@ -352,6 +374,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .as_ref()
                 .and_then(|exchange| exchange.transaction.deadline()),
             Phase::Answering { .. } => after(session.since, settings.write_timeout),
+            Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { started, last, .. } => {
                 Some((last + LINGER_SILENCE).min(started + LINGER_TOTAL))
             }
@@ -376,6 +399,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => {
                 self.step(session, Input::Tick);
             }
+            Phase::Skipping { .. } => self.linger(session),
             Phase::Idle | Phase::Answering { .. } | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }

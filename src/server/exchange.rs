@@ -6,7 +6,6 @@ use toron_reactor::{Close, Engine, Op, Outcome};
 
 use super::body::Framing;
 use super::builtin::fixed_answer;
-use super::download::release_request;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::state::{Download, Upload};
@@ -14,6 +13,10 @@ use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::{HeadScanner, Method};
 use crate::proxy::transaction::{self, ClientEnd, Ending, Input, Order, Orders, Verdict};
+
+/// Requests up to this length are copied when they may have to be sent again; longer ones, which
+/// are few, stay in their buffer.
+const KEPT_MOST: usize = 4096;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Tells the transaction and carries out what it orders. `false` when the exchange is over:
@@ -45,12 +48,14 @@ impl<E: Engine> Kit<'_, '_, E> {
                 } => {
                     self.connect(session, fresh, other_target);
                 }
+                Order::Collect => self.collect_next(session),
                 Order::SendHead => self.send_request(session),
                 Order::Upload => self.upload_next(session),
                 Order::StopUpload => self.stop_upload(session),
                 Order::SendContinue => {
                     self.send_text(session, b"HTTP/1.1 100 Continue\r\n\r\n", Tag::Continue);
                 }
+                Order::Look { first } => self.look_at_client(session, first),
                 Order::CloseUpstream => self.close_upstream(session),
                 Order::Answer(verdict) => self.answer_verdict(session, verdict),
                 Order::Finish(ending) => self.finish(session, ending),
@@ -61,6 +66,20 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         session.phase == Phase::Exchange
+    }
+
+    /// What the client has acknowledged since the last look.
+    fn look_at_client(&mut self, session: &mut Session, first: bool) {
+        let queued = self.cx.engine.unacknowledged(session.fd).unwrap_or(0) as u64;
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        // Below zero while bytes of earlier responses, or a send that is not reported, are queued.
+        let taken = exchange.bytes_out.wrapping_sub(queued);
+        let before = std::mem::replace(&mut exchange.bytes_taken, taken);
+        let moved = i64::try_from(taken.wrapping_sub(before)).unwrap_or(0);
+        let bytes = if first { 0 } else { moved.unsigned_abs() };
+        self.step(session, Input::Taken { bytes, queued });
     }
 
     /// Goes on with what waited for a buffer.
@@ -122,6 +141,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Outcome::Cancelled { .. } => {}
                 _ => self.close(session, Close::Orderly),
             },
+            Phase::Skipping { .. } => self.skip_received(session, outcome),
             Phase::Lingering { .. } => match outcome {
                 Outcome::Received { n, .. } => {
                     if self.count_discarded(session, n) {
@@ -149,6 +169,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
             Outcome::Received { buf, .. } if upload == transaction::Upload::Moving && !whole => {
                 self.upload_received(session, buf);
+            }
+            Outcome::Received { buf, .. } if upload == transaction::Upload::Collecting => {
+                self.collect_received(session, buf);
             }
             Outcome::Received { buf, .. } => {
                 session.ahead = Some(buf);
@@ -248,14 +271,20 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(upstream) = exchange.upstream else {
             return;
         };
-        let Outcome::Sent { buf, n } = outcome else {
+        let Outcome::Sent { mut buf, n } = outcome else {
             exchange.upstream_busy = false;
             let untouched = !exchange.upstream_touched;
             return self.upstream_write_failed(session, untouched);
         };
         exchange.upstream_touched |= n > 0;
         let upload = exchange.transaction.upload();
-        if !buf.is_empty() {
+        let more = upload == transaction::Upload::Head
+            && buf.is_empty()
+            && exchange
+                .collected
+                .as_mut()
+                .is_some_and(|collected| collected.fill(&mut buf));
+        if more || !buf.is_empty() {
             let Some(connection) = self.core.upstreams.get(upstream) else {
                 return;
             };
@@ -278,7 +307,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         match upload {
             transaction::Upload::Head => {
                 if self.step(session, Input::HeadSent) {
-                    shelve_request(session);
+                    self.shelve_request(session);
                 }
             }
             transaction::Upload::Moving => {
@@ -287,7 +316,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                 }
             }
             transaction::Upload::Tunnel => self.tunnel_sent_to_upstream(session),
-            transaction::Upload::Held
+            transaction::Upload::Collecting
+            | transaction::Upload::Held
             | transaction::Upload::Done
             | transaction::Upload::Stopped => {}
         }
@@ -306,9 +336,49 @@ impl<E: Engine> Kit<'_, '_, E> {
                 // The upstream may have finished its own side before.
                 self.step(session, Input::ClientGone);
             }
-            transaction::Upload::Held
+            transaction::Upload::Collecting
+            | transaction::Upload::Held
             | transaction::Upload::Done
             | transaction::Upload::Stopped => {}
+        }
+    }
+
+    /// Gives the request's buffer back after it was sent.
+    fn shelve_request(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        if !exchange.transaction.keeps_request() {
+            return self.release_request(session);
+        }
+        let Some(input) = session.input.as_mut() else {
+            return;
+        };
+        if session.request_len <= KEPT_MOST {
+            let request = input.get(..session.request_len).unwrap_or_default();
+            exchange.kept.extend_from_slice(request);
+            input.consume(std::mem::take(&mut session.request_len));
+            if input.is_empty() {
+                session.input = None;
+            }
+        }
+    }
+
+    /// The request cannot have to be sent again: its bytes are given back.
+    pub(crate) fn release_request(&mut self, session: &mut Session) {
+        let keeps = session
+            .exchange
+            .as_ref()
+            .is_none_or(|x| x.transaction.keeps_request());
+        if keeps {
+            return;
+        }
+        self.release_collected(session);
+        if let Some(input) = session.input.as_mut() {
+            input.consume(std::mem::take(&mut session.request_len));
+            if input.is_empty() {
+                session.input = None;
+            }
         }
     }
 
@@ -336,6 +406,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let answer = match verdict {
             Verdict::BadBody => Answer::BadRequest,
             Verdict::BodyTooLarge => Answer::BodyTooLarge,
+            Verdict::BufferMemory => Answer::BufferMemory,
             Verdict::ClientTooSlow => Answer::RequestTimeout,
             Verdict::ConnectFailed => Answer::ConnectFailed,
             Verdict::NoAddress => Answer::NameNotResolved,
@@ -351,6 +422,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
+        // The upstream is done with; a client that does not take the answer must not hold the slot.
+        exchange.permit = None;
         let keep = exchange.transaction.will_keep_client() && !draining;
         if !keep {
             exchange.transaction.forbid_keep_alive();
@@ -404,10 +477,15 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Takes the exchange off the session: logs it, gives back what it holds.
     pub(crate) fn end_exchange(&mut self, session: &mut Session, keep_upstream: bool) {
+        // First: whoever sees the upstream connection end finds the slot free.
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.permit = None;
+        }
         if keep_upstream {
             self.park_upstream(session);
         }
         self.close_upstream(session);
+        self.release_collected(session);
         let Some(mut exchange) = session.exchange.take() else {
             return;
         };
@@ -422,31 +500,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.upload = Upload::default();
             exchange.download = Download::default();
             self.core.retired.push(exchange);
-        }
-    }
-}
-
-/// Requests up to this length are copied when they may have to be sent again; longer ones, which
-/// are few, stay in their buffer.
-const KEPT_MOST: usize = 4096;
-
-/// Gives the request's buffer back after it was sent.
-fn shelve_request(session: &mut Session) {
-    let Some(exchange) = session.exchange.as_mut() else {
-        return;
-    };
-    if !exchange.transaction.keeps_request() {
-        return release_request(session);
-    }
-    let Some(input) = session.input.as_mut() else {
-        return;
-    };
-    if session.request_len <= KEPT_MOST {
-        let request = input.get(..session.request_len).unwrap_or_default();
-        exchange.kept.extend_from_slice(request);
-        input.consume(std::mem::take(&mut session.request_len));
-        if input.is_empty() {
-            session.input = None;
         }
     }
 }

@@ -2,12 +2,17 @@
 //! become its inputs.
 //!
 //! ```text
-//!  incoming ─▶ head.rs ──────▶ exchange.rs ◀──▶ proxy::transaction
-//!              │ lookup.rs       │ connect.rs   dial, idle connections (upstream.rs)
-//!              │ builtin.rs      │ upload.rs    client ─▶ upstream: copy, splice (splice.rs)
-//!              ▼ refusals        │ download.rs  upstream ─▶ client: heads, copy, splice
-//!            ending.rs ◀─────────┤ tunnel.rs    both ways, raw
-//!            keep, close, linger └ body.rs      chunks in place
+//!  incoming ─▶ head.rs    phase 1
+//!              ▼
+//!            judge.rs ──────▶ prepare.rs ──▶ exchange.rs ◀──▶ proxy::transaction
+//!              │ lookup.rs                     │ connect.rs   dial, idle connections (upstream.rs)
+//!              │ builtin.rs                    │ collect.rs   bodies kept before the dial
+//!              │                               │ upload.rs    client ─▶ upstream: copy, splice
+//!              ▼                               │ download.rs  upstream ─▶ client: heads, copy, splice
+//!            refuse.rs                         │ tunnel.rs    both ways, raw
+//!              ▼                               │ body.rs      chunks in place
+//!            ending.rs ◀───────────────────────┘ splice.rs    pipes
+//!            keep, close, linger                skip.rs      bytes still owed behind an early response
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
 //! ```
@@ -20,15 +25,21 @@
 pub mod access_log;
 pub(crate) mod body;
 mod builtin;
+mod collect;
+mod collected;
 mod connect;
 mod download;
 mod ending;
 mod exchange;
 mod head;
+mod judge;
 mod lane;
 mod lookup;
+mod prepare;
+mod refuse;
 mod session;
 pub mod shared;
+mod skip;
 mod splice;
 mod state;
 mod tunnel;
@@ -93,6 +104,8 @@ pub(crate) struct Core {
     /// between here and sessions and are large.
     #[allow(clippy::vec_box)]
     retired: Vec<Box<Exchange>>,
+    /// Memory for the next body that is collected.
+    rooms: Vec<Vec<u8>>,
     sessions: usize,
     exchanges: usize,
     requests: u64,
@@ -207,6 +220,7 @@ impl Server {
             log_lines: Vec::new(),
             gate: LogGate::default(),
             retired: Vec::new(),
+            rooms: Vec::new(),
             sessions: 0,
             exchanges: 0,
             requests: 0,

@@ -6,6 +6,7 @@ use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
 use super::state::Exchange;
 use crate::http::HeadScanner;
+use crate::policy::bulkhead::Permit;
 use crate::proxy::transaction::ClientEnd;
 
 /// Where a client connection is.
@@ -21,6 +22,13 @@ pub enum Phase {
     Answering {
         /// How the connection goes on afterwards.
         then: ClientEnd,
+    },
+    /// The response is sent; what is still to come of its request is thrown away (I11).
+    Skipping {
+        /// Bytes still to come of it.
+        owed: u64,
+        /// The connection is not kept for them any longer.
+        until: Time,
     },
     /// The common ending of refusals (I9): everything is sent, what comes is thrown away.
     Lingering {
@@ -133,6 +141,8 @@ pub struct Session {
     pub unsent: Option<(Vec<u8>, Tag)>,
     /// Bytes on their way to the client.
     pub output: Output,
+    /// The slot of the route whose fixed answer is being sent.
+    pub permit: Option<Permit>,
     /// The request under way.
     pub exchange: Option<Box<Exchange>>,
 }
@@ -164,6 +174,7 @@ impl Session {
             spare: None,
             unsent: None,
             output: Output::default(),
+            permit: None,
             exchange: None,
         }
     }

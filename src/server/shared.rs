@@ -6,6 +6,7 @@ use std::sync::Arc;
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
+use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
 
 /// Shared by all reactors and the control threads.
@@ -17,6 +18,8 @@ pub struct Shared {
     pub gauges: Vec<Gauges>,
     /// Where access-log lines go, if anywhere.
     pub access_log: Option<AccessLog>,
+    /// What collected bodies hold.
+    pub memory: Arc<BufferMemory>,
     /// `/health` says so, responses close their connections.
     pub draining: AtomicBool,
     /// Reactors among which the connections are spread as a rule (one for each core): each keeps its
@@ -42,6 +45,7 @@ impl Shared {
             snapshot,
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
+            memory: BufferMemory::new(),
             draining: AtomicBool::new(false),
             active: active.max(1),
             engine,

@@ -80,22 +80,13 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Body bytes have come by copy.
     pub(crate) fn upload_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let Some(exchange) = session.exchange.as_mut() else {
-            return;
+        let portion = match take_portion(session, &mut buf) {
+            Ok(portion) => portion,
+            Err(input) => {
+                self.step(session, input);
+                return;
+            }
         };
-        let outcome = exchange.upload.source.take(&mut buf, 0, &mut session.spill);
-        let Ok(portion) = outcome else {
-            self.step(session, Input::BadBody);
-            return;
-        };
-        let ceiling = exchange
-            .route()
-            .map_or(u64::MAX, |route| route.limits.max_body_bytes);
-        if exchange.upload.source.decoded() > ceiling {
-            self.step(session, Input::BodyTooLarge);
-            return;
-        }
-        exchange.bytes_in += portion.bytes as u64;
         let framed = self.upload_frame(session, portion, &mut buf);
         debug_assert!(framed, "a receive leaves room for its framing");
         if !framed {
@@ -207,14 +198,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 // Pipes are borrowed only while bytes are on their way.
                 self.return_upload_pipe(session);
-                if !session.polls_readable {
-                    session.polls_readable = true;
-                    self.submit(
-                        session,
-                        Lane::ClientReadable,
-                        Op::Readable { fd: session.fd },
-                    );
-                }
+                self.poll_readable(session);
                 self.step(session, Input::UploadWaits(Side::Client));
                 false
             }
@@ -255,6 +239,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         match session.phase {
             Phase::Lingering { .. } => self.discard(session),
+            Phase::Skipping { .. } => self.skip_on(session),
             Phase::Exchange => self.upload_next(session),
             _ => {}
         }
@@ -278,8 +263,33 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         exchange.upload.give_back(self.cx.engine);
+        let is_over = exchange.transaction.is_finished();
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
+        // While the response goes on, a client that breaks off is noticed (I39).
+        if !is_over {
+            self.watch_hangup(session);
+        }
     }
+}
+
+/// Reduces what has come to body bytes within the ceiling (I10), or tells what is wrong.
+pub(crate) fn take_portion(session: &mut Session, buf: &mut Buf) -> Result<Portion, Input> {
+    let Some(exchange) = session.exchange.as_mut() else {
+        return Err(Input::BadBody);
+    };
+    let source = &mut exchange.upload.source;
+    let portion = source
+        .take(buf, 0, &mut session.spill)
+        .map_err(|_| Input::BadBody)?;
+    let decoded = source.decoded();
+    exchange.bytes_in += portion.bytes as u64;
+    let ceiling = exchange
+        .route()
+        .map_or(u64::MAX, |route| route.limits.max_body_bytes);
+    if decoded > ceiling {
+        return Err(Input::BodyTooLarge);
+    }
+    Ok(portion)
 }

@@ -8,11 +8,12 @@ use toron_reactor::{Time, Wheel};
 use crate::ledger::Ledger;
 use crate::message::Head;
 use crate::origin::THERE_AND_BACK;
-use crate::plan::{End, Fate, Framing, Request, Route};
+use crate::plan::{End, Fate, Framing, Intake, Request, Route};
 use crate::setup;
 
 /// All answers that the configuration can bring about.
-const ANSWERS: [Answer; 18] = [
+const ANSWERS: [Answer; 20] = [
+    Answer::BufferMemory,
     Answer::BadRequest,
     Answer::RequestTimeout,
     Answer::DeclaredTooLarge,
@@ -29,6 +30,7 @@ const ANSWERS: [Answer; 18] = [
     Answer::VersionNotSupported,
     Answer::NotFound,
     Answer::MethodNotAllowed,
+    Answer::RouteFull,
     Answer::Healthy,
     Answer::Draining,
 ];
@@ -147,18 +149,34 @@ fn canned(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledger) {
         response.head.field("content-type"),
         Some("application/json")
     );
+    if *answer == Answer::RouteFull {
+        return full(id, response, ledger);
+    }
     not_early(now, id, *answer, ledger);
     let fate = request.fate();
     // A stale connection is noticed too late: only what can be sent again is.
     let once = !request.idempotent() || request.body_length() > 0;
     let stale = once && *answer == Answer::UpstreamClosed;
-    if ledger.is_strict(id) && !stale && fate != Fate::Open {
+    // Others may hold the memory.
+    let memory = *answer == Answer::BufferMemory;
+    if ledger.is_strict(id) && !stale && !memory && fate != Fate::Open {
         assert_eq!(fate, Fate::Canned(*answer), "{request:?}");
         if ledger.plan.calm {
             not_late(now, id, *answer, ledger);
         }
     }
     blames(request, *answer, ledger);
+}
+
+/// The route had no slot (I13): whether it should have had one, the scene's own count tells.
+fn full(id: usize, response: &Response<'_>, ledger: &mut Ledger) {
+    let request = &ledger.plan.requests[id];
+    assert!(matches!(request.route, Route::One | Route::Up));
+    assert!(request.malformed.is_none());
+    assert_eq!(response.head.field("retry-after"), Some("5"));
+    assert_eq!(ledger.entries[id].begun, 0, "refused and forwarded");
+    ledger.tally.full += 1;
+    ledger.refused = true;
 }
 
 /// Whose fault an answer says it is.
@@ -174,6 +192,7 @@ fn blames(request: &Request, answer: Answer, ledger: &Ledger) {
             assert_eq!(fate, Fate::Canned(answer), "{request:?}");
         }
         Answer::BodyTooLarge => assert_eq!(request.route, Route::Limited),
+        Answer::BufferMemory => assert_ne!(request.intake(), Intake::Streamed, "{request:?}"),
         Answer::LocalResources => assert!(faults.socket_error + faults.connect_error > 0.0),
         Answer::InvalidResponse => assert!(
             matches!(
@@ -200,7 +219,10 @@ fn not_early(now: Time, id: usize, answer: Answer, ledger: &Ledger) {
     let faults = &ledger.plan.faults;
     let connects = faults.connect_error == 0.0 && faults.socket_error == 0.0;
     let (since, limit) = match answer {
-        Answer::RequestTimeout => (entry.first_sent, setup::HEADER.min(setup::READ)),
+        Answer::RequestTimeout => {
+            let body = setup::READ.min(setup::RATE_GRACE);
+            (entry.first_sent, setup::HEADER.min(body))
+        }
         Answer::HeaderTimeout => (entry.last_sent, setup::RESPONSE_HEADER),
         Answer::UpstreamIdle => (entry.first_sent, setup::UPSTREAM_IDLE),
         Answer::ConnectFailed if ledger.plan.silent && connects && request.route == Route::Dead => {

@@ -4,6 +4,7 @@
 //!   plan     what a seed does: requests, responses, faults, behaviour of every peer
 //!   client ──▶ toron::server::Server on the simulated engine ──▶ origin
 //!      └──────────── judge, ledger: what may come of what ─────────┘
+//!   stage    a calm world for tests of one rule: timing/
 //!   scene    one seed from the first SYN to the last close, and what must be left then: nothing
 //! ```
 //!
@@ -21,6 +22,8 @@ mod plan;
 mod scene;
 mod segmentation;
 mod setup;
+mod stage;
+mod timing;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +46,7 @@ fn sum(a: Tally, b: Tally) -> Tally {
     Tally {
         planned: a.planned + b.planned,
         canned: a.canned + b.canned,
+        full: a.full + b.full,
         cut: a.cut + b.cut,
         none: a.none + b.none,
         tunnels: a.tunnels + b.tunnels,
@@ -92,7 +96,13 @@ fn every_seed_keeps_the_promises() {
     assert!(failed.is_empty(), "seeds that failed: {failed:?}");
     // A simulation in which nothing happens proves nothing.
     assert!(tally.planned > count, "{tally:?}");
-    for seldom in [tally.canned, tally.cut, tally.none, tally.tunnels] {
+    for seldom in [
+        tally.canned,
+        tally.full,
+        tally.cut,
+        tally.none,
+        tally.tunnels,
+    ] {
         assert!(seldom > count / 50, "{tally:?}");
     }
 }

@@ -11,6 +11,8 @@ use toron::policy::snapshot::Snapshot;
 pub const HEADER: Duration = Duration::from_secs(3);
 /// A window of a request body.
 pub const READ: Duration = Duration::from_secs(3);
+/// The rate of a request body is not judged before (I20).
+pub const RATE_GRACE: Duration = Duration::from_secs(2);
 /// A window of a response.
 pub const WRITE: Duration = Duration::from_secs(4);
 /// A client connection without a request.
@@ -36,6 +38,7 @@ server:
   write_timeout: 4s
   idle_timeout: 8s
   upgrade_idle_timeout: 7s
+  buffer_memory: 512KiB
 proxy:
   transport:
     connect_timeout: 2s
@@ -51,10 +54,14 @@ routes:
     retries: 1
   - prefix: /one
     target: http://127.0.1.1:81
+    max_concurrency: 1
+    inbound_chunked_mode: passthrough
   - prefix: /app
     target: http://127.0.1.2:82/base
+    stream_request_body: true
   - prefix: /up
     target: http://127.0.1.3:83
+    max_concurrency: 2
   - prefix: /limited
     target: http://127.0.1.3:83
     max_body_bytes: 1000
@@ -63,6 +70,8 @@ routes:
   - prefix: /pair
     targets: [http://127.0.1.9:89, http://127.0.1.3:83]
     retries: 1
+    max_body_bytes: 8MiB
+    max_concurrency: -1
   - prefix: /fixed
     status: 200
     body: fixed
@@ -70,10 +79,15 @@ routes:
 
 /// The snapshot.
 pub fn snapshot() -> Arc<Snapshot> {
+    load(CONFIG, ROUTES)
+}
+
+/// The snapshot of two files.
+pub fn load(config: &str, routes: &str) -> Arc<Snapshot> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("config.yaml"), CONFIG).unwrap();
-    std::fs::write(path("routes.yaml"), ROUTES).unwrap();
+    std::fs::write(path("config.yaml"), config).unwrap();
+    std::fs::write(path("routes.yaml"), routes).unwrap();
     let inputs = Inputs {
         config: Some(path("config.yaml")),
         routes: Some(path("routes.yaml")),

@@ -245,7 +245,7 @@ fn i16_the_guardrail() {
 }
 
 #[test]
-fn deadlines_of_zero_or_less_are_off() {
+fn i32_i33_deadlines_of_zero_or_less_are_off_and_i34_none_covers_the_server() {
     let server = "server: {header_deadline: 9s}";
     assert_eq!(limits(server, "prefix: /").header_deadline, Some(secs(9)));
     assert_eq!(limits(server, "header_deadline: 0").header_deadline, None);

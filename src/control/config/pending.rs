@@ -3,12 +3,9 @@
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
 const NOT_IN_EFFECT: &[&str] = &[
-    "server.inbound_chunked_mode",
-    "server.buffer_memory",
     "server.proxy_protocol",
     "server.explain_header",
     "server.watch",
-    "proxy.transport.inbound_chunked_mode",
     "firewall.enabled=true",
     "firewall.mode",
     "firewall.rate_limit_rps",
@@ -24,8 +21,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "firewall.max_connections_total",
     "firewall.max_tracked_addresses",
     "firewall.ipv6_prefix",
-    "firewall.body_timeout",
-    "firewall.min_body_rate",
     "firewall.client_ip_header",
     "firewall.allow",
     "firewall.deny",
@@ -43,13 +38,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "routes[].cooldown_period",
     "routes[].passive_statuses",
     "routes[].when_all_down",
-    "routes[].max_concurrency",
-    "routes[].min_body_rate",
-    "routes[].body_timeout",
-    "routes[].client_half_close",
-    "routes[].request_deadline_covers_upgrades",
-    "routes[].stream_request_body",
-    "routes[].inbound_chunked_mode",
 ];
 
 /// Whether `section.key` (or `section.key=value`) has no effect yet.

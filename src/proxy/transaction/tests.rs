@@ -4,28 +4,33 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-const T0: Time = Time(1_000_000_000_000);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const T0: Time = Time(1_000_000_000_000);
 
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Limits {
         connect_timeout: 10 * SECOND,
         read_timeout: 5 * SECOND,
         min_progress_bytes: 1024,
+        min_body_rate: 0,
+        body_timeout: Duration::ZERO,
         write_timeout: 5 * SECOND,
         response_header_timeout: 10 * SECOND,
         upstream_idle_timeout: 60 * SECOND,
         upgrade_idle_timeout: 60 * SECOND,
         header_deadline: Duration::ZERO,
         request_deadline: Duration::ZERO,
+        deadline_covers_upgrades: false,
+        half_close_aborts: false,
         retries: 1,
     }
 }
 
-fn get() -> Facts {
+pub(super) fn get() -> Facts {
     Facts {
         idempotent: true,
         outstanding: 0,
+        collect: false,
         keep_alive: true,
         upgrade: false,
         expects_continue: false,
@@ -33,7 +38,7 @@ fn get() -> Facts {
     }
 }
 
-fn post(outstanding: u64) -> Facts {
+pub(super) fn post(outstanding: u64) -> Facts {
     Facts {
         idempotent: false,
         outstanding,
@@ -41,7 +46,7 @@ fn post(outstanding: u64) -> Facts {
     }
 }
 
-fn plain() -> ResponseFacts {
+pub(super) fn plain() -> ResponseFacts {
     ResponseFacts {
         keep_alive: true,
         switches: false,
@@ -66,6 +71,8 @@ fn every_input() -> Vec<Input> {
             bytes: 90,
             last: true,
         },
+        Input::Collected,
+        Input::NoMemory,
         Input::Passed,
         Input::UploadWaits(Side::Client),
         Input::UploadWaits(Side::Upstream),
@@ -89,6 +96,10 @@ fn every_input() -> Vec<Input> {
         Input::Sent {
             bytes: 10,
             pending: 5,
+        },
+        Input::Taken {
+            bytes: 10,
+            queued: 5,
         },
         Input::DownloadWaits(Side::Client),
         Input::DownloadWaits(Side::Upstream),
@@ -121,7 +132,7 @@ fn every_input() -> Vec<Input> {
 /// What makes two transactions behave alike, times reduced to "set or not".
 fn shape(t: &Transaction) -> String {
     format!(
-        "{:?} {:?} {} {} {} {} {} {} {} {:?} {:?} {:?}",
+        "{:?} {:?} {} {} {} {} {} {} {} {:?} {:?} {:?} {:?}",
         t.upload,
         t.download,
         t.finished,
@@ -133,6 +144,7 @@ fn shape(t: &Transaction) -> String {
         t.client_eof,
         t.response,
         (t.facts, t.client_too_slow),
+        t.limits,
         [
             t.connect_at,
             t.continue_at,
@@ -141,8 +153,8 @@ fn shape(t: &Transaction) -> String {
             t.tunnel_idle_at,
             t.header_deadline_at,
             t.request_deadline_at,
-            t.read_window.deadline(),
-            t.write_window.deadline(),
+            t.reading.deadline(),
+            t.writing.deadline(),
         ]
         .map(|at| at.is_some()),
     )
@@ -172,7 +184,28 @@ fn starts() -> Vec<Transaction> {
             },
             limits(),
         ),
+        (
+            Facts {
+                upgrade: true,
+                ..get()
+            },
+            Limits {
+                request_deadline: 8 * SECOND,
+                deadline_covers_upgrades: true,
+                half_close_aborts: true,
+                ..limits()
+            },
+        ),
         (post(100), limits()),
+        (
+            post(100),
+            Limits {
+                min_body_rate: 10,
+                body_timeout: 30 * SECOND,
+                half_close_aborts: true,
+                ..limits()
+            },
+        ),
         (post(u64::MAX), deadlines),
         (
             Facts {
@@ -185,6 +218,22 @@ fn starts() -> Vec<Transaction> {
             Facts {
                 expects_continue: true,
                 ..post(100)
+            },
+            limits(),
+        ),
+        (
+            Facts {
+                collect: true,
+                idempotent: true,
+                ..post(100)
+            },
+            deadlines,
+        ),
+        (
+            Facts {
+                collect: true,
+                expects_continue: true,
+                ..post(u64::MAX)
             },
             limits(),
         ),
@@ -220,7 +269,7 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
             "no retry after a response: {}",
             context()
         );
-        if before.upload != Upload::Held {
+        if !matches!(before.upload, Upload::Held | Upload::Collecting) {
             let untouched = matches!(input, Input::UpstreamWriteFailed { untouched: true });
             assert!(
                 before.facts.idempotent || untouched,
@@ -252,6 +301,15 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
                     context()
                 );
             }
+            if let ClientEnd::Drain { owed } = client {
+                assert!(
+                    !after.source_done && *owed <= DRAIN_MOST && *owed == after.facts.outstanding,
+                    "{}",
+                    context()
+                );
+                assert!(after.response.is_some() && !keep_upstream, "{}", context());
+                assert!(!after.client_eof && after.facts.keep_alive, "{}", context());
+            }
             if *client == ClientEnd::Keep {
                 assert!(
                     after.source_done,
@@ -272,11 +330,39 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
     }
 }
 
+/// A deadline that has come does something, or the timer would fire at every turn.
+fn check_deadlines_are_carried_out(mut t: Transaction) {
+    let before = t;
+    let Some(at) = t.deadline() else { return };
+    // Several may have come at the same time.
+    for _ in 0..Orders::MOST {
+        tick(&mut t, at);
+        if t.deadline().is_none_or(|next| next > at) {
+            return;
+        }
+    }
+    panic!("{before:?} stays behind its deadline: {t:?}");
+}
+
+/// A tick, with a client that takes nothing.
+pub(super) fn tick(t: &mut Transaction, now: Time) -> Vec<Order> {
+    let orders = t.step(now, Input::Tick);
+    let looks = orders
+        .iter()
+        .any(|order| matches!(order, Order::Look { .. }));
+    let nothing = Input::Taken {
+        bytes: 0,
+        queued: 50_000,
+    };
+    let orders = if looks { t.step(now, nothing) } else { orders };
+    orders.iter().collect()
+}
+
 /// The next move is the server's own, at once: no deadline is needed for it.
 fn waits_on_server(t: &Transaction) -> bool {
     match (t.upload, t.download) {
         // The upload is told whom it waits for at once.
-        (Upload::Moving, _) => true,
+        (Upload::Moving | Upload::Collecting, _) => true,
         // The download is told whom it waits for at once.
         (_, Download::Moving | Download::Interim) => true,
         (Upload::Held | Upload::Head | Upload::Done | Upload::Stopped | Upload::Tunnel, _) => false,
@@ -294,6 +380,7 @@ fn every_reachable_state_takes_every_possible_input() {
             continue;
         }
         assert!(seen.len() < 2_000_000, "the table does not end");
+        check_deadlines_are_carried_out(state);
         for &input in &inputs {
             if !possible(state.upload, state.download, input) {
                 continue;
@@ -325,7 +412,15 @@ fn every_possible_combination_was_met(
 ) {
     use Download as D;
     use Upload as U;
-    let uploads = [U::Held, U::Head, U::Moving, U::Done, U::Stopped, U::Tunnel];
+    let uploads = [
+        U::Collecting,
+        U::Held,
+        U::Head,
+        U::Moving,
+        U::Done,
+        U::Stopped,
+        U::Tunnel,
+    ];
     let downloads = [
         D::Waiting,
         D::Interim,
@@ -358,7 +453,8 @@ fn every_possible_combination_was_met(
 }
 
 /// The pairs of states that an unfinished transaction can be in.
-const REACHABLE: [(Upload, Download); 18] = [
+const REACHABLE: [(Upload, Download); 19] = [
+    (Upload::Collecting, Download::Waiting),
     (Upload::Held, Download::Waiting),
     (Upload::Head, Download::Waiting),
     (Upload::Head, Download::Interim),
@@ -422,6 +518,150 @@ fn a_plain_request_keeps_both_connections() {
             }),
         ]
     );
+}
+
+fn collected(outstanding: u64) -> Facts {
+    Facts {
+        collect: true,
+        expects_continue: true,
+        ..post(outstanding)
+    }
+}
+
+const CONNECT: Order = Order::Connect {
+    fresh: false,
+    other_target: false,
+};
+
+#[test]
+fn i37_a_collected_body_is_whole_before_the_upstream_is_dialled() {
+    let (t, orders) = run(
+        collected(100),
+        &[
+            (0, Input::UploadWaits(Side::Client)),
+            (
+                4_000,
+                Input::Received {
+                    bytes: 100,
+                    last: true,
+                },
+            ),
+            (4_000, Input::Collected),
+            (4_001, Input::Connected { reused: false }),
+            (4_002, Input::HeadSent),
+        ],
+    );
+    assert_eq!(
+        orders,
+        [
+            Order::Collect,
+            Order::SendContinue,
+            CONNECT,
+            Order::SendHead
+        ]
+    );
+    assert_eq!(t.upload(), Upload::Done);
+    assert_eq!(
+        t.deadline(),
+        Some(T0 + Duration::from_millis(14_002)),
+        "I24 counts from the whole request sent"
+    );
+}
+
+#[test]
+fn i37_the_rest_of_a_longer_body_is_streamed_and_the_client_is_not_hurried_meanwhile() {
+    let received = Input::Received {
+        bytes: 65_536,
+        last: false,
+    };
+    let (mut t, orders) = run(
+        Facts {
+            idempotent: true,
+            ..collected(u64::MAX)
+        },
+        &[
+            (0, Input::UploadWaits(Side::Client)),
+            (1_000, received),
+            (1_000, Input::Collected),
+            (9_000, Input::Connected { reused: true }),
+            (9_000, Input::HeadSent),
+        ],
+    );
+    assert_eq!(orders.last(), Some(&Order::Upload));
+    assert_eq!(t.upload(), Upload::Moving);
+    assert!(!t.keeps_request(), "what was collected is on its way");
+    let now = T0 + 9 * SECOND;
+    assert!(t.step(now, Input::UploadWaits(Side::Client)).is_empty());
+    assert_eq!(
+        t.deadline(),
+        Some(now + 5 * SECOND),
+        "I19: the window stood still while the upstream was dialled"
+    );
+}
+
+#[test]
+fn i18_a_body_that_is_collected_has_its_windows() {
+    let (mut t, _) = run(collected(5_000), &[(0, Input::UploadWaits(Side::Client))]);
+    assert_eq!(t.deadline(), Some(T0 + 5 * SECOND));
+    let orders = t.step(T0 + 5 * SECOND, Input::Tick);
+    let orders: Vec<Order> = orders.iter().collect();
+    assert_eq!(
+        orders,
+        [
+            Order::CloseUpstream,
+            Order::StopUpload,
+            Order::Answer(Verdict::ClientTooSlow)
+        ]
+    );
+}
+
+#[test]
+fn i39_a_client_that_ends_inside_a_collected_body_is_gone() {
+    let (_, orders) = run(collected(5_000), &[(0, Input::ClientEof)]);
+    let severed = Order::Finish(Ending {
+        client: ClientEnd::Sever,
+        keep_upstream: false,
+    });
+    assert_eq!(orders, [Order::Collect, Order::StopUpload, severed]);
+}
+
+#[test]
+fn i37_a_collected_body_can_be_sent_again() {
+    let facts = Facts {
+        idempotent: true,
+        ..collected(100)
+    };
+    let all = Input::Received {
+        bytes: 100,
+        last: true,
+    };
+    let (t, orders) = run(
+        facts,
+        &[
+            (0, all),
+            (0, Input::Collected),
+            (0, Input::Connected { reused: true }),
+            (0, Input::HeadSent),
+            (
+                1,
+                Input::UpstreamGone {
+                    response_begun: false,
+                },
+            ),
+        ],
+    );
+    let again = Order::Connect {
+        fresh: true,
+        other_target: false,
+    };
+    assert_eq!(orders.last(), Some(&again));
+    assert!(t.keeps_request());
+}
+
+#[test]
+fn i37_without_memory_the_answer_is_a_503() {
+    let (_, orders) = run(collected(u64::MAX), &[(0, Input::NoMemory)]);
+    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::BufferMemory)));
 }
 
 #[test]
