@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # toron bench beside wrk, against the test origin on loopback: throughput and CPU of the generator in a
-# closed loop, and how an open loop at a given rate fares (beside vegeta, if that is installed). The
-# generators run on one core in turn, the origin on another; medians of interleaved rounds. Prints
-# Markdown.
+# closed loop, and how an open loop at a given rate fares. The generators run on one core in turn, the
+# origin on another; medians of interleaved rounds. Prints Markdown.
 #
 # usage: benches/load.sh [ROUNDS [SECONDS [RATE]]]      (default 5 rounds of 4 s, 20000 per second)
 set -euo pipefail
@@ -48,14 +47,6 @@ for _ in $(seq "$rounds"); do
         field generator.verdict >>"$dir/$engine.verdict"
         awk -v c="$cpu" -v n="$(field requests.answered)" 'BEGIN{printf "%.2f\n", c / n * 1e6}' >>"$dir/$engine.opencpu"
     done
-    if command -v vegeta >/dev/null; then
-        echo "GET $url" | timed vegeta attack -rate="$rate" -duration="${seconds}s" -connections=$connections -max-body=0 >"$dir/cpu"
-        vegeta report -type=json "$dir/out" >"$dir/report"; cp "$dir/report" "$dir/out"
-        awk -v n="$(field latencies.50th)" 'BEGIN{print n / 1e3}' >>"$dir/vegeta.p50"
-        awk -v n="$(field latencies.99th)" 'BEGIN{print n / 1e3}' >>"$dir/vegeta.p99"
-        field throughput >>"$dir/vegeta.open"
-        awk -v c="$(cat "$dir/cpu")" -v n="$(field requests)" 'BEGIN{printf "%.2f\n", c / n * 1e6}' >>"$dir/vegeta.opencpu"
-    fi
 done
 median() { sort -n "$1" | awk '{v[NR]=$1} END{print (NR % 2) ? v[(NR+1)/2] : (v[NR/2] + v[NR/2+1]) / 2}'; }
 echo "| closed loop, $connections connections; $(date -u +%F), kernel $(uname -r), $(nproc) cores | requests/s | generator CPU µs/request |"
@@ -67,10 +58,8 @@ done
 echo
 echo "| open loop, $rate/s | answered/s | p50 µs | p99 µs | generator CPU µs/request | verdicts |"
 echo "| --- | --- | --- | --- | --- | --- |"
-for name in vegeta epoll io_uring; do
-    [ -e "$dir/$name.open" ] || continue
-    title=$name; [ $name = vegeta ] || title="toron bench, $name"
-    verdicts=$([ -e "$dir/$name.verdict" ] && sort "$dir/$name.verdict" | uniq -c | awk '{printf "%s%s %s", s, $1, $2; s=", "}' || true)
-    printf '| %s | %.0f | %.0f | %.0f | %.2f | %s |\n' "$title" "$(median "$dir/$name.open")" "$(median "$dir/$name.p50")" \
+for name in epoll io_uring; do
+    verdicts=$(sort "$dir/$name.verdict" | uniq -c | awk '{printf "%s%s %s", s, $1, $2; s=", "}')
+    printf '| toron bench, %s | %.0f | %.0f | %.0f | %.2f | %s |\n' "$name" "$(median "$dir/$name.open")" "$(median "$dir/$name.p50")" \
         "$(median "$dir/$name.p99")" "$(median "$dir/$name.opencpu")" "$verdicts"
 done
