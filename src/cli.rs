@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 
 use lexopt::{Arg, Parser, ValueExt};
 use toron::args::ServeArgs;
+use toron::bench::{options, Asked, BenchArgs};
 use toron::control::config::addresses::parse_listen;
 use toron::control::config::hint::allowed;
 use toron::origin::UpstreamArgs;
+use toron::tune::args::TuneArgs;
 use toron_reactor::EngineKind;
 
 /// For `--help`.
@@ -19,6 +21,8 @@ Usage:
   toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
   toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000; 9100 and :9100 are
                                       that port on every address, 127.0.0.1 alone is its port 9000)
+  toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
+  toron bench [OPTIONS] URL           measure a server (toron bench --help)
 
 Options:
   -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
@@ -31,10 +35,10 @@ Options:
   -V, --version       version
 ";
 
-const COMMANDS: [&str; 3] = ["serve", "check", "upstream"];
+const COMMANDS: [&str; 5] = ["serve", "check", "upstream", "bench", "tune"];
 
 /// What to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     /// Run.
     Serve(ServeArgs),
@@ -47,8 +51,16 @@ pub enum Command {
     },
     /// Run the test origin.
     Upstream(UpstreamArgs),
+    /// Audit the kernel's settings.
+    Tune(TuneArgs),
+    /// Measure a server.
+    Bench(Box<BenchArgs>),
+    /// Print the help of bench.
+    BenchHelp,
     /// Print [`HELP`].
     Help,
+    /// Print the help of tune.
+    TuneHelp,
     /// Print [`version`].
     Version,
 }
@@ -103,6 +115,16 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                     let hint = allowed(&word, &COMMANDS);
                     return Err(format!("unknown command \"{word}\" {hint}").into());
                 }
+                if word == "tune" {
+                    let alone = !check && !strict && listen.is_empty() && origin == defaults;
+                    return tune(&mut parser, files, alone);
+                }
+                if word == "bench" {
+                    return match options::read(&mut parser)? {
+                        Asked::Run(args) => Ok(Command::Bench(args)),
+                        Asked::Help => Ok(Command::BenchHelp),
+                    };
+                }
                 command = Some(word);
             }
             Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
@@ -143,6 +165,15 @@ fn address(text: &str) -> Result<SocketAddr, lexopt::Error> {
         )
         .into()
     })
+}
+
+/// The options of tune are its own; only the files may stand in front of it.
+fn tune(parser: &mut Parser, files: ServeArgs, alone: bool) -> Result<Command, lexopt::Error> {
+    if !alone {
+        return Err("only -c and -r may stand before tune".into());
+    }
+    let args = TuneArgs::read(parser, files)?;
+    Ok(args.map_or(Command::TuneHelp, Command::Tune))
 }
 
 fn engine(name: &str) -> Result<EngineKind, lexopt::Error> {
@@ -246,14 +277,24 @@ mod tests {
             panic!("not understood")
         };
         assert_eq!((args.engine, args.reactors), (EngineKind::Epoll, 3));
+        let Ok(Command::Tune(args)) = read("-c a tune --check") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.files, args.check), (files(Some("a"), None), true));
+        assert_eq!(read("tune -h"), Ok(Command::TuneHelp));
         assert_eq!(read("check --help"), Ok(Command::Help));
+        assert_eq!(read("bench --help"), Ok(Command::BenchHelp));
+        let Ok(Command::Bench(args)) = read("bench http://a:1/x --closed --connections 3") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.connections, args.rate), (3, None));
         assert_eq!(read("-V"), Ok(Command::Version));
     }
 
     #[test]
     fn mistakes() {
         for (line, said) in [
-            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream; did you mean \"check\"?)"),
+            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, bench, tune; did you mean \"check\"?)"),
             ("serve check", "unexpected argument"),
             ("--confg a", "invalid option '--confg'"),
             ("-c", "missing argument"),
@@ -266,6 +307,8 @@ mod tests {
             ("upstream --reactors 0", "cannot parse argument"),
             ("--engine epoll", "--engine and --reactors belong to upstream"),
             ("upstream -c a", "do not belong to upstream"),
+            ("-t tune", "only -c and -r may stand before tune"),
+            ("bench", "needs a URL"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

@@ -15,26 +15,22 @@ use toron_reactor::{
 
 use super::config::{load, Inputs, Loaded};
 use super::logs::{start_access_log, start_error_log, AccessWriter, ErrorLog, Reopeners};
+use super::machine::Machine;
+use super::needs::must_haves;
 use super::resolve::{Endpoints, Resolver};
 use super::signals::{self, Meaning};
 use crate::args::ServeArgs;
 use crate::http::answer::{Answer, Rendering};
 use crate::policy::bulkhead::Bulkheads;
+use crate::policy::demand::{Demand, BACKLOG, BUFFERS};
 use crate::policy::settings::{Endpoint, EngineChoice, RouteKind, Settings};
 use crate::policy::snapshot::Snapshot;
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{Message, Server};
 
-/// Connections that wait to be accepted, per listener (the kernel cuts it to
-/// `net.core.somaxconn`, 4096 by default).
-const BACKLOG: u32 = 4096;
 /// How long the start waits for names to resolve; after that requests get a 502 until they do.
 const FIRST_RESOLVE: Duration = Duration::from_secs(2);
-/// Buffers that one reactor may have out, 76 KiB each (304 MiB in all, taken when needed). Idle connections and requests that wait for
-/// their response hold none; a head of more than 4 KiB that is not whole yet, a client that does not take its response
-/// and a copied body hold one each.
-const BUFFERS: usize = 4096;
 
 /// What routes keep over reloads.
 #[derive(Default)]
@@ -95,6 +91,11 @@ fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) 
             limit / 2
         ),
         Err(error) => log::warn!("cannot raise the limit of descriptors: {error}"),
+    }
+    for need in must_haves(&Machine::here(), &Demand::of(&loaded.snapshot)) {
+        if let Some(line) = need.shortfall() {
+            log::warn!("{line} (see toron tune)");
+        }
     }
     // Before the threads, so that no signal is lost between.
     let signals = signals::catch()?;
