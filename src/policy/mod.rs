@@ -6,6 +6,7 @@
 
 pub mod balance;
 pub mod cidr;
+pub mod firewall;
 mod map;
 pub mod router;
 pub mod settings;
