@@ -217,6 +217,12 @@ impl Transaction {
         self.source_done && self.facts.keep_alive && !self.client_eof
     }
 
+    /// The client has been cut, or is about to be, because it did not keep up.
+    #[must_use]
+    pub fn client_was_too_slow(&self) -> bool {
+        self.client_too_slow
+    }
+
     /// The client has been told that its connection ends with this request.
     pub fn forbid_keep_alive(&mut self) {
         self.facts.keep_alive = false;
@@ -538,7 +544,7 @@ impl Transaction {
         self.header_deadline_at = None;
         self.request_deadline_at = None;
         // A client that was too slow is not waited for (I9, I18).
-        self.client_too_slow = verdict == Verdict::ClientTooSlow;
+        debug_assert_eq!(self.client_too_slow, verdict == Verdict::ClientTooSlow);
         self.download = Download::Answering;
         self.write_window.run(now);
         out.push(Order::Answer(verdict));
@@ -591,8 +597,12 @@ impl Transaction {
         } else if due(self.response_header_at) {
             self.answer(now, Verdict::ResponseHeaderTimeout, out);
         } else if due(self.read_window.deadline()) {
+            self.client_too_slow = true;
             self.answer(now, Verdict::ClientTooSlow, out);
-        } else if due(self.write_window.deadline()) || due(self.tunnel_idle_at) {
+        } else if due(self.write_window.deadline()) {
+            self.client_too_slow = true;
+            self.sever(out);
+        } else if due(self.tunnel_idle_at) {
             self.sever(out);
         } else if due(self.upstream_idle_at) {
             self.answer(now, Verdict::UpstreamIdle, out);

@@ -88,6 +88,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
+        self.note_slowness(session);
         self.refuse(session, Refusal::unread(Answer::RequestTimeout));
     }
 

@@ -6,6 +6,7 @@ use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
 use super::state::Exchange;
 use crate::http::HeadScanner;
+use crate::policy::firewall::{Client, Permit, Told};
 use crate::proxy::transaction::ClientEnd;
 
 /// Where a client connection is.
@@ -95,6 +96,14 @@ pub struct Session {
     pub fd: Fd,
     /// The other end.
     pub peer: SocketAddr,
+    /// Who sent the present request: the other end, or whom a trusted proxy names (F4).
+    pub client: Client,
+    /// Counts the connection for the firewall; none for one that is refused.
+    pub permit: Option<Permit>,
+    /// The connection is refused, and told why.
+    pub told: Option<Told>,
+    /// The present request has passed the firewall.
+    pub admitted: bool,
     /// Its one deadline.
     pub timer: TimerId,
     /// What it is doing.
@@ -145,6 +154,13 @@ impl Session {
             token,
             fd,
             peer,
+            client: Client {
+                address: peer.ip(),
+                is_proxy: false,
+            },
+            permit: None,
+            told: None,
+            admitted: false,
             timer,
             phase: Phase::Idle,
             since: now,

@@ -26,7 +26,12 @@ impl Client {
     pub fn connect(addr: SocketAddr, limit: Duration) -> std::io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, limit)?;
         stream.set_nodelay(true)?;
-        Ok(Client {
+        Ok(Client::over(stream))
+    }
+
+    /// Takes over a connection.
+    pub fn over(stream: TcpStream) -> Self {
+        Client {
             stream: Some(stream),
             sent: Vec::new(),
             received: Vec::new(),
@@ -34,7 +39,7 @@ impl Client {
             end: None,
             send_error: None,
             last_sent: Instant::now(),
-        })
+        }
     }
 
     /// Writes all of `bytes` in writes of up to 64 KiB. A peer that is gone is noted, not an error:

@@ -72,6 +72,16 @@ impl Toron {
         }
     }
 
+    /// Gives it other settings, and waits until it has taken them.
+    pub fn reload(&self, settings: &Settings) {
+        if let Running::Toron(process, dir) = &self.running {
+            std::fs::write(dir.join("config.yaml"), settings.config_yaml()).expect("config.yaml");
+            std::fs::write(dir.join("routes.yaml"), settings.routes_yaml()).expect("routes.yaml");
+            process.signal(rustix::process::Signal::HUP);
+            process.wait_line(PATIENCE, |line| line.contains("reload: done").then_some(()));
+        }
+    }
+
     pub fn process(&self) -> &Process {
         match &self.running {
             Running::Toron(process, _) => process,

@@ -176,6 +176,7 @@ fn read_settings(
         dns_refresh: read_dns_refresh(transport),
         trusted_proxies: firewall.trusted_proxies,
         client_ip_header: firewall.client_ip_header,
+        firewall: firewall.rules,
         logging,
         admin,
     }

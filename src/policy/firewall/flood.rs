@@ -1,6 +1,7 @@
 //! When refusals are worth a text.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
 
 use toron_reactor::Time;
 
@@ -8,16 +9,40 @@ use toron_reactor::Time;
 /// each would cost more than the connections that are served.
 pub const POLITE_PER_SECOND: u32 = 1000;
 
-/// Counts refusals by the second, over all reactors.
+/// Refused connections that may be open at once, for the client to read why.
+pub const POLITE_AT_ONCE: u32 = 1000;
+
+/// Counts refusals, by the second and those that are open, over all reactors.
 #[derive(Debug, Default)]
 pub struct Flood {
+    open: AtomicU32,
     /// The second (upper half) and the refusals in it (lower half).
     seconds: AtomicU64,
 }
 
+/// A refused connection that is told why, until this is dropped.
+#[derive(Debug)]
+pub struct Told(Arc<Flood>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Flood {
-    /// Counts a refusal at `now`; whether it is among the first of its second.
-    pub fn is_polite(&self, now: Time) -> bool {
+    /// Counts a refusal at `now`. `None`: it is to be a plain reset, as there are too many.
+    pub fn tell(self: &Arc<Self>, now: Time) -> Option<Told> {
+        let count = |open: u32| (open < POLITE_AT_ONCE).then(|| open + 1);
+        let polite = self.is_among_first(now)
+            && self
+                .open
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count)
+                .is_ok();
+        polite.then(|| Told(Arc::clone(self)))
+    }
+
+    fn is_among_first(&self, now: Time) -> bool {
         let second = (now.0 / 1_000_000_000) & u64::from(u32::MAX);
         let next = |seen: u64| {
             // Another reactor's turn may be a second ahead.

@@ -35,7 +35,7 @@ use toron_reactor::Time;
 
 pub use client::Client;
 pub use decision::{Cause, Decision, Reason};
-pub use flood::{Flood, POLITE_PER_SECOND};
+pub use flood::{Flood, Told, POLITE_AT_ONCE, POLITE_PER_SECOND};
 pub use rules::{Mode, Rules};
 pub use standing::{block_length, BlockedFor, MOST_STRIKES};
 pub use table::TableStats;

@@ -187,12 +187,20 @@ proptest! {
 
 #[test]
 fn refusals_are_told_why_up_to_a_thousand_a_second() {
-    let flood = Flood::default();
-    let told = |now| (0..5000).filter(|_| flood.is_polite(now)).count();
+    let flood = Arc::new(Flood::default());
+    let told = |now| (0..5000).filter(|_| flood.tell(now).is_some()).count();
     assert_eq!(told(ms(100)), POLITE_PER_SECOND as usize);
     assert_eq!(told(ms(999)), 0);
     assert_eq!(told(ms(1000)), POLITE_PER_SECOND as usize);
     // A turn of another reactor that began in the second before does not open it again.
     assert_eq!(told(ms(999)), 0);
     assert_eq!(told(secs(60)), POLITE_PER_SECOND as usize);
+    // At most a thousand stay open, however long they take.
+    let open: Vec<_> = (70..80)
+        .flat_map(|second| std::iter::repeat_n(second, 200))
+        .filter_map(|second| flood.tell(secs(second)))
+        .collect();
+    assert_eq!(open.len(), POLITE_AT_ONCE as usize);
+    drop(open);
+    assert_eq!(told(secs(90)), POLITE_PER_SECOND as usize);
 }
