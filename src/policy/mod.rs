@@ -8,6 +8,7 @@ pub mod balance;
 pub mod cidr;
 pub mod firewall;
 mod map;
+pub mod memory;
 pub mod router;
 pub mod settings;
 pub mod snapshot;

@@ -10,6 +10,8 @@ pub struct Facts {
     /// Body bytes still to come from the client after those that came with the head; `u64::MAX`
     /// when unknown (chunked), 0 when the request is whole.
     pub outstanding: u64,
+    /// The body is collected before the upstream is dialled (I37).
+    pub collect: bool,
     /// The client connection may be used again (RFC 9112 §9.3).
     pub keep_alive: bool,
     /// The client asked for an upgrade that may be granted.

@@ -42,6 +42,10 @@ pub enum Input {
         /// None is outstanding.
         last: bool,
     },
+    /// Collecting the body has come to its end.
+    Collected,
+    /// There is no memory for more of the body.
+    NoMemory,
     /// Body bytes have been taken by the upstream.
     Passed,
     /// The upload has nothing to do until this side moves.
@@ -122,12 +126,17 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
                 && matches!(download, D::Waiting | D::Interim | D::Moving)
         }
         Input::Received { .. }
-        | Input::UploadWaits(_)
-        | Input::UploadDone
+        | Input::UploadWaits(Side::Client)
         | Input::BadBody
-        | Input::BodyTooLarge => {
+        | Input::BodyTooLarge => match upload {
+            U::Collecting => download == D::Waiting,
+            U::Moving => matches!(download, D::Waiting | D::Interim | D::Moving),
+            U::Held | U::Head | U::Done | U::Stopped | U::Tunnel => false,
+        },
+        Input::UploadWaits(Side::Upstream) | Input::UploadDone => {
             upload == U::Moving && matches!(download, D::Waiting | D::Interim | D::Moving)
         }
+        Input::Collected | Input::NoMemory => upload == U::Collecting && download == D::Waiting,
         Input::UpstreamWriteFailed { .. } => {
             matches!(upload, U::Head | U::Moving)
                 && matches!(download, D::Waiting | D::Interim | D::Moving)

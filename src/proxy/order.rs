@@ -7,6 +7,8 @@ pub enum Verdict {
     BadBody,
     /// 413, tier 2.
     BodyTooLarge,
+    /// 503: no memory for collecting the body (I37).
+    BufferMemory,
     /// 408: the client sends too slowly.
     ClientTooSlow,
     /// 502: no target could be connected.
@@ -54,6 +56,8 @@ pub struct Ending {
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
+    /// Read the body and keep it.
+    Collect,
     /// Connect to the upstream.
     Connect {
         /// Not through an idle connection.
@@ -115,6 +119,12 @@ impl Orders {
             *place = Some(order);
             self.len += 1;
         }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The orders.

@@ -3,6 +3,8 @@
 /// State of the direction client → upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upload {
+    /// The body is being collected; the upstream is not dialled before.
+    Collecting,
     /// Not connected yet; no further body byte may be read.
     Held,
     /// The head is being sent.

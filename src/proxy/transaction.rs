@@ -8,7 +8,8 @@
 //! of the upload.
 //!
 //! ```text
-//!  Upload     Held ─▶ Head ─▶ Moving ─▶ Done                 (client → upstream)
+//!  Upload     Collecting ─▶ Held, Stopped                    (client → upstream)
+//!             Held ─▶ Head ─▶ Moving ─▶ Done
 //!              ▲       │ └──────┼──────▶ Done                 the body came with the head
 //!              │       ├────────┴──────▶ Stopped              nothing more will be passed on
 //!              │       └────────── Done ▶ Tunnel ─▶ Done
@@ -76,10 +77,14 @@ impl Transaction {
     /// Begins with a request that has passed all checks.
     #[must_use]
     pub fn begin(now: Time, facts: Facts, limits: Limits) -> (Self, Orders) {
-        let transaction = Transaction {
+        let mut transaction = Transaction {
             facts,
             limits,
-            upload: Upload::Held,
+            upload: if facts.collect {
+                Upload::Collecting
+            } else {
+                Upload::Held
+            },
             download: Download::Waiting,
             retries_left: limits.retries,
             reused: false,
@@ -91,7 +96,7 @@ impl Transaction {
             client_too_slow: false,
             response: None,
             finished: false,
-            connect_at: after(now, limits.connect_timeout),
+            connect_at: None,
             continue_at: None,
             response_header_at: None,
             upstream_idle_at: None,
@@ -102,10 +107,11 @@ impl Transaction {
             write_window: Window::new(limits.write_timeout, WRITE_QUOTA),
         };
         let mut out = Orders::none();
-        out.push(Order::Connect {
-            fresh: false,
-            other_target: false,
-        });
+        if facts.collect {
+            out.push(Order::Collect);
+        } else {
+            transaction.connect_again(now, false, false, &mut out);
+        }
         (transaction, out)
     }
 
@@ -127,8 +133,10 @@ impl Transaction {
             Input::ConnectFailed(why) => self.connect_failed(now, why, &mut out),
             Input::HeadSent => self.head_sent(now, &mut out),
             Input::Received { bytes, last } => self.received(now, bytes, last),
+            Input::Collected => self.collected(now, &mut out),
+            Input::NoMemory => self.answer(now, Verdict::BufferMemory, &mut out),
             Input::Passed => self.passed(now),
-            Input::UploadWaits(side) => self.upload_waits(now, side),
+            Input::UploadWaits(side) => self.upload_waits(now, side, &mut out),
             Input::UploadDone => self.upload_done(now),
             Input::BadBody => self.answer(now, Verdict::BadBody, &mut out),
             Input::BodyTooLarge => self.answer(now, Verdict::BodyTooLarge, &mut out),
@@ -203,7 +211,7 @@ impl Transaction {
     #[must_use]
     pub fn keeps_request(&self) -> bool {
         match self.upload {
-            Upload::Held | Upload::Head => true,
+            Upload::Collecting | Upload::Held | Upload::Head => true,
             Upload::Done => {
                 self.download == Download::Waiting && self.is_replayable() && self.may_resend()
             }
@@ -235,6 +243,13 @@ impl Transaction {
     }
 
     // ---- in the order of a request's life ----
+
+    /// Of a body that is longer than what is collected the rest is streamed.
+    fn collected(&mut self, now: Time, out: &mut Orders) {
+        self.came_whole = self.source_done;
+        self.read_window.pause(now);
+        self.connect_again(now, false, false, out);
+    }
 
     fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
         self.connect_at = None;
@@ -293,9 +308,13 @@ impl Transaction {
         }
     }
 
-    fn upload_waits(&mut self, now: Time, side: Side) {
+    fn upload_waits(&mut self, now: Time, side: Side, out: &mut Orders) {
         match side {
             Side::Client => {
+                // Nobody but toron can invite a body that is collected (I11).
+                if self.upload == Upload::Collecting && !self.continued {
+                    return self.send_continue(now, out);
+                }
                 if self.continued {
                     self.read_window.run(now);
                 }
@@ -356,7 +375,7 @@ impl Transaction {
 
     fn stop_upload(&mut self, out: &mut Orders) {
         match self.upload {
-            Upload::Moving => out.push(Order::StopUpload),
+            Upload::Moving | Upload::Collecting => out.push(Order::StopUpload),
             Upload::Held | Upload::Head | Upload::Done | Upload::Stopped | Upload::Tunnel => {}
         }
         if self.upload != Upload::Done {
@@ -418,7 +437,7 @@ impl Transaction {
                 // Whatever of the body came later has not been read yet, or is gone.
                 Upload::Held | Upload::Head => true,
                 Upload::Done => self.came_whole,
-                Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
+                Upload::Collecting | Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
             }
     }
 

@@ -202,7 +202,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         from: ResponseBody,
         to: ResponseBody,
     ) {
-        release_request(session);
+        self.release_request(session);
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
@@ -460,23 +460,6 @@ fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Por
     download.complete = portion.last;
     download.surplus |= !rest.is_empty();
     Some(portion)
-}
-
-/// The request cannot have to be sent again: its bytes are given back.
-pub(crate) fn release_request(session: &mut Session) {
-    let keeps = session
-        .exchange
-        .as_ref()
-        .is_none_or(|x| x.transaction.keeps_request());
-    if keeps {
-        return;
-    }
-    if let Some(input) = session.input.as_mut() {
-        input.consume(std::mem::take(&mut session.request_len));
-        if input.is_empty() {
-            session.input = None;
-        }
-    }
 }
 
 /// Appends what closes a portion of the response body.

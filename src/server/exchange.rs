@@ -6,7 +6,6 @@ use toron_reactor::{Close, Engine, Op, Outcome};
 
 use super::body::Framing;
 use super::builtin::fixed_answer;
-use super::download::release_request;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::state::{Download, Upload};
@@ -14,6 +13,10 @@ use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::{HeadScanner, Method};
 use crate::proxy::transaction::{self, ClientEnd, Ending, Input, Order, Orders, Verdict};
+
+/// Requests up to this length are copied when they may have to be sent again; longer ones, which
+/// are few, stay in their buffer.
+const KEPT_MOST: usize = 4096;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Tells the transaction and carries out what it orders. `false` when the exchange is over:
@@ -45,6 +48,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 } => {
                     self.connect(session, fresh, other_target);
                 }
+                Order::Collect => self.collect_next(session),
                 Order::SendHead => self.send_request(session),
                 Order::Upload => self.upload_next(session),
                 Order::StopUpload => self.stop_upload(session),
@@ -150,6 +154,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             Outcome::Received { buf, .. } if upload == transaction::Upload::Moving && !whole => {
                 self.upload_received(session, buf);
             }
+            Outcome::Received { buf, .. } if upload == transaction::Upload::Collecting => {
+                self.collect_received(session, buf);
+            }
             Outcome::Received { buf, .. } => {
                 session.ahead = Some(buf);
                 self.watch_hangup(session);
@@ -248,14 +255,20 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(upstream) = exchange.upstream else {
             return;
         };
-        let Outcome::Sent { buf, n } = outcome else {
+        let Outcome::Sent { mut buf, n } = outcome else {
             exchange.upstream_busy = false;
             let untouched = !exchange.upstream_touched;
             return self.upstream_write_failed(session, untouched);
         };
         exchange.upstream_touched |= n > 0;
         let upload = exchange.transaction.upload();
-        if !buf.is_empty() {
+        let more = upload == transaction::Upload::Head
+            && buf.is_empty()
+            && exchange
+                .collected
+                .as_mut()
+                .is_some_and(|collected| collected.fill(&mut buf));
+        if more || !buf.is_empty() {
             let Some(connection) = self.core.upstreams.get(upstream) else {
                 return;
             };
@@ -278,7 +291,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         match upload {
             transaction::Upload::Head => {
                 if self.step(session, Input::HeadSent) {
-                    shelve_request(session);
+                    self.shelve_request(session);
                 }
             }
             transaction::Upload::Moving => {
@@ -287,7 +300,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                 }
             }
             transaction::Upload::Tunnel => self.tunnel_sent_to_upstream(session),
-            transaction::Upload::Held
+            transaction::Upload::Collecting
+            | transaction::Upload::Held
             | transaction::Upload::Done
             | transaction::Upload::Stopped => {}
         }
@@ -306,9 +320,49 @@ impl<E: Engine> Kit<'_, '_, E> {
                 // The upstream may have finished its own side before.
                 self.step(session, Input::ClientGone);
             }
-            transaction::Upload::Held
+            transaction::Upload::Collecting
+            | transaction::Upload::Held
             | transaction::Upload::Done
             | transaction::Upload::Stopped => {}
+        }
+    }
+
+    /// Gives the request's buffer back after it was sent.
+    fn shelve_request(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        if !exchange.transaction.keeps_request() {
+            return self.release_request(session);
+        }
+        let Some(input) = session.input.as_mut() else {
+            return;
+        };
+        if session.request_len <= KEPT_MOST {
+            let request = input.get(..session.request_len).unwrap_or_default();
+            exchange.kept.extend_from_slice(request);
+            input.consume(std::mem::take(&mut session.request_len));
+            if input.is_empty() {
+                session.input = None;
+            }
+        }
+    }
+
+    /// The request cannot have to be sent again: its bytes are given back.
+    pub(crate) fn release_request(&mut self, session: &mut Session) {
+        let keeps = session
+            .exchange
+            .as_ref()
+            .is_none_or(|x| x.transaction.keeps_request());
+        if keeps {
+            return;
+        }
+        self.release_collected(session);
+        if let Some(input) = session.input.as_mut() {
+            input.consume(std::mem::take(&mut session.request_len));
+            if input.is_empty() {
+                session.input = None;
+            }
         }
     }
 
@@ -336,6 +390,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let answer = match verdict {
             Verdict::BadBody => Answer::BadRequest,
             Verdict::BodyTooLarge => Answer::BodyTooLarge,
+            Verdict::BufferMemory => Answer::BufferMemory,
             Verdict::ClientTooSlow => Answer::RequestTimeout,
             Verdict::ConnectFailed => Answer::ConnectFailed,
             Verdict::NoAddress => Answer::NameNotResolved,
@@ -408,6 +463,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.park_upstream(session);
         }
         self.close_upstream(session);
+        self.release_collected(session);
         let Some(mut exchange) = session.exchange.take() else {
             return;
         };
@@ -425,31 +481,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.upload = Upload::default();
             exchange.download = Download::default();
             self.core.retired.push(exchange);
-        }
-    }
-}
-
-/// Requests up to this length are copied when they may have to be sent again; longer ones, which
-/// are few, stay in their buffer.
-const KEPT_MOST: usize = 4096;
-
-/// Gives the request's buffer back after it was sent.
-fn shelve_request(session: &mut Session) {
-    let Some(exchange) = session.exchange.as_mut() else {
-        return;
-    };
-    if !exchange.transaction.keeps_request() {
-        return release_request(session);
-    }
-    let Some(input) = session.input.as_mut() else {
-        return;
-    };
-    if session.request_len <= KEPT_MOST {
-        let request = input.get(..session.request_len).unwrap_or_default();
-        exchange.kept.extend_from_slice(request);
-        input.consume(std::mem::take(&mut session.request_len));
-        if input.is_empty() {
-            session.input = None;
         }
     }
 }

@@ -8,7 +8,8 @@
 //!              ▼
 //!            judge.rs ──────▶ prepare.rs ──▶ exchange.rs ◀──▶ proxy::transaction
 //!              │ lookup.rs                     │ connect.rs   dial, idle connections (upstream.rs)
-//!              │ builtin.rs                    │ upload.rs    client ─▶ upstream: copy, splice
+//!              │ builtin.rs                    │ collect.rs   bodies kept before the dial
+//!              │                               │ upload.rs    client ─▶ upstream: copy, splice
 //!              ▼                               │ download.rs  upstream ─▶ client: heads, copy, splice
 //!            refuse.rs                         │ tunnel.rs    both ways, raw
 //!              ▼                               │ body.rs      chunks in place
@@ -26,6 +27,8 @@
 pub mod access_log;
 pub(crate) mod body;
 mod builtin;
+mod collect;
+mod collected;
 mod connect;
 mod download;
 mod ending;
@@ -105,6 +108,8 @@ pub(crate) struct Core {
     /// between here and sessions and are large.
     #[allow(clippy::vec_box)]
     retired: Vec<Box<Exchange>>,
+    /// Memory for the next body that is collected.
+    rooms: Vec<Vec<u8>>,
     sessions: usize,
     exchanges: usize,
     requests: u64,
@@ -224,6 +229,7 @@ impl Server {
             gate: LogGate::default(),
             firewall_gate: LogGate::default(),
             retired: Vec::new(),
+            rooms: Vec::new(),
             sessions: 0,
             exchanges: 0,
             requests: 0,

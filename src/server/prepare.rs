@@ -8,6 +8,7 @@ use toron_reactor::{Buf, Engine};
 
 use super::body::{Chunked, Source};
 use super::builtin::ip_text;
+use super::collected::{intake, Collected, Intake};
 use super::head::MOST_FIELDS;
 use super::judge::Arrival;
 use super::session::{Phase, Session};
@@ -40,19 +41,17 @@ impl<E: Engine> Kit<'_, '_, E> {
             head_len,
             path,
             input,
-            ..
+            whole,
         } = *arrival;
+        let intake = intake(request.facts.body, &route.limits, whole.is_some());
+        if intake != Intake::Stream {
+            return self.prepare_to_collect(session, arrival, route, upstream, intake);
+        }
         let Some(mut buf) = self.take_buffer(session) else {
             return Ok(None);
         };
         let index = route.id as usize;
-        let target = self
-            .core
-            .balancers
-            .get_mut(index)
-            .and_then(Option::as_mut)
-            .and_then(|balancer| balancer.next(|_| true))
-            .unwrap_or(0);
+        let target = self.choose_target(index, snapshot);
         let mut request_id = [0; 32];
         self.core.request_id.next(&mut request_id);
         let forwarding = Forwarding {
@@ -63,37 +62,97 @@ impl<E: Engine> Kit<'_, '_, E> {
             peer: session.peer.ip(),
             client: session.client.address,
             request_id: &request_id,
+            framing: UpstreamFraming::AsReceived,
+            expect: true,
         };
         if !forwarding.write(&request, path, &mut self.core.scratch, &mut buf) {
             return Err(Answer::HeadTooLarge);
         }
         let have = input.get(head_len..).unwrap_or_default();
         let (source, taken) = first_portion(&request.facts, have, &mut buf);
-        let facts = Facts {
-            idempotent: request.facts.method.is_idempotent(),
-            outstanding: source.outstanding(),
-            keep_alive: request.facts.keep_alive,
-            upgrade: request.facts.upgrade == UpgradeAsked::Yes,
-            expects_continue: request.facts.expect == Expect::Continue,
-            takes_interim: request.facts.version == Version::Http11,
-        };
-        let limits = limits(&snapshot.settings, &route.limits, upstream);
-        let (transaction, orders) = Transaction::begin(self.now(), facts, limits);
-        let mut exchange = self.fresh_exchange(snapshot, transaction, request.facts);
-        exchange.route = index;
+        let facts = facts(&request.facts, source.outstanding(), false);
+        let (mut exchange, orders) = self.begin(arrival, route, upstream, facts);
         exchange.request_id = request_id;
-        exchange.head_len = head_len;
         exchange.target = target;
         exchange.request = Some(buf);
         exchange.upload = Upload::new(source);
         exchange.bytes_in = taken as u64;
+        session.request_len = head_len + taken;
+        Ok(Some((exchange, orders)))
+    }
+
+    /// Makes the exchange of a request whose body is collected first.
+    fn prepare_to_collect(
+        &mut self,
+        session: &mut Session,
+        arrival: &Arrival<'_, '_, '_>,
+        route: &Arc<Route>,
+        upstream: &Upstream,
+        intake: Intake,
+    ) -> Result<Option<(Box<Exchange>, Orders)>, Answer> {
+        let request = arrival.request.facts;
+        let (collected, source) = match request.body {
+            RequestBody::Length(n) => {
+                let limit = arrival.snapshot.settings.buffer_memory;
+                let charge = self.core.shared.memory.charge(n, limit);
+                let collected = charge.and_then(|charge| Collected::with_length(n, charge));
+                (collected.ok_or(Answer::BufferMemory)?, Source::Length(n))
+            }
+            RequestBody::None | RequestBody::Chunked => {
+                let collected = Collected::in_room(self.room(), intake);
+                (collected, Source::Chunked(Chunked::default()))
+            }
+        };
+        let facts = facts(&request, source.outstanding(), true);
+        let (mut exchange, orders) = self.begin(arrival, route, upstream, facts);
+        self.core.request_id.next(&mut exchange.request_id);
+        let head = arrival.input.get(..arrival.head_len).unwrap_or_default();
+        exchange.kept.extend_from_slice(head);
+        exchange.collected = Some(collected);
+        exchange.upload = Upload::new(source);
+        session.request_len = arrival.head_len;
+        Ok(Some((exchange, orders)))
+    }
+
+    fn begin(
+        &mut self,
+        arrival: &Arrival<'_, '_, '_>,
+        route: &Arc<Route>,
+        upstream: &Upstream,
+        facts: Facts,
+    ) -> (Box<Exchange>, Orders) {
+        let Arrival {
+            snapshot,
+            request,
+            head_len,
+            ..
+        } = *arrival;
+        let limits = limits(&snapshot.settings, &route.limits, upstream);
+        let (transaction, orders) = Transaction::begin(self.now(), facts, limits);
+        let mut exchange = self.fresh_exchange(snapshot, transaction, request.facts);
+        exchange.route = route.id as usize;
+        exchange.head_len = head_len;
         exchange.host.clear();
         if let Some(host) = request.host {
             exchange.host.extend_from_slice(host.as_bytes());
         }
-        session.request_len = head_len + taken;
         exchange.log.extend_from_slice(&self.core.described);
-        Ok(Some((exchange, orders)))
+        (exchange, orders)
+    }
+
+    /// The target that is next in turn.
+    pub(super) fn choose_target(&mut self, route: usize, snapshot: &Rc<Pinned>) -> usize {
+        // A body that was collected across a reload goes to the first target of the old
+        // configuration: turns are kept for the new one only.
+        if !Rc::ptr_eq(snapshot, &self.core.snapshot) {
+            return 0;
+        }
+        self.core
+            .balancers
+            .get_mut(route)
+            .and_then(Option::as_mut)
+            .and_then(|balancer| balancer.next(|_| true))
+            .unwrap_or(0)
     }
 
     fn fresh_exchange(
@@ -117,6 +176,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 dials: 0,
                 upstream: None,
                 request: None,
+                collected: None,
                 upstream_busy: false,
                 upstream_touched: false,
                 interim_seen: false,
@@ -176,6 +236,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             _ => exchange.kept.as_slice(),
         };
         let (head, body) = kept.split_at_checked(exchange.head_len).unwrap_or_default();
+        let collected = exchange.collected.as_ref();
         let mut slots = field_slots::<MOST_FIELDS>();
         let limits = HeadLimits {
             max_fields: MOST_FIELDS,
@@ -198,6 +259,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                     peer: session.peer.ip(),
                     client: session.client.address,
                     request_id: &exchange.request_id,
+                    framing: collected.map_or(UpstreamFraming::AsReceived, Collected::framing),
+                    expect: collected.is_none(),
                 }
                 .write(&request, path, &mut self.core.scratch, &mut buf),
                 RouteKind::Respond(_) => false,
@@ -207,6 +270,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.core.path_room = room;
         let fits = fits && buf.extend(body) == body.len();
         if fits {
+            if let Some(collected) = exchange.collected.as_mut() {
+                collected.rewind();
+                collected.fill(&mut buf);
+            }
             exchange.request = Some(buf);
         }
         fits
@@ -224,6 +291,18 @@ fn first_portion(facts: &RequestFacts, have: &[u8], buf: &mut Buf) -> (Source, u
             (Source::Length(n - taken as u64), taken)
         }
         RequestBody::Chunked => (Source::Chunked(Chunked::default()), 0),
+    }
+}
+
+fn facts(request: &RequestFacts, outstanding: u64, collect: bool) -> Facts {
+    Facts {
+        idempotent: request.method.is_idempotent(),
+        outstanding,
+        collect,
+        keep_alive: request.keep_alive,
+        upgrade: request.upgrade == UpgradeAsked::Yes,
+        expects_continue: request.expect == Expect::Continue,
+        takes_interim: request.version == Version::Http11,
     }
 }
 
@@ -256,6 +335,9 @@ struct Forwarding<'a> {
     peer: IpAddr,
     client: IpAddr,
     request_id: &'a [u8; 32],
+    framing: UpstreamFraming,
+    /// An expectation goes along.
+    expect: bool,
 }
 
 impl Forwarding<'_> {
@@ -285,9 +367,9 @@ impl Forwarding<'_> {
             scheme: b"http",
             request_id: sane_request_id(request, trusted).unwrap_or(self.request_id),
             via: self.settings.via,
-            expect: true,
+            expect: self.expect,
             keep_alive: true,
-            framing: UpstreamFraming::AsReceived,
+            framing: self.framing,
         };
         out.clear();
         write_request_head(request, &forward, out);

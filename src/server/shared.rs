@@ -7,6 +7,7 @@ use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
 use crate::policy::firewall::{Firewall, Flood};
+use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
 
 /// Shared by all reactors and the control threads.
@@ -22,6 +23,8 @@ pub struct Shared {
     pub gauges: Vec<Gauges>,
     /// Where access-log lines go, if anywhere.
     pub access_log: Option<AccessLog>,
+    /// What collected bodies hold.
+    pub memory: Arc<BufferMemory>,
     /// `/health` says so, responses close their connections.
     pub draining: AtomicBool,
     /// Reactors among which the connections are spread as a rule (one for each core): each keeps its
@@ -50,6 +53,7 @@ impl Shared {
             flood: Arc::default(),
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
+            memory: BufferMemory::new(),
             draining: AtomicBool::new(false),
             active: active.max(1),
             engine,

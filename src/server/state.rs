@@ -6,6 +6,7 @@ use std::sync::Arc;
 use toron_reactor::{Buf, Engine, Pipe, Time, Token};
 
 use super::body::{Framing, Source};
+use super::collected::Collected;
 use super::Pinned;
 use crate::http::{HeadScanner, RequestFacts};
 use crate::policy::settings::Route;
@@ -39,6 +40,8 @@ pub struct Exchange {
     pub upstream: Option<Token>,
     /// The request head for the upstream, and the body bytes that came with it, until sent.
     pub request: Option<Buf>,
+    /// The body, where it is collected.
+    pub collected: Option<Collected>,
     /// A send to the upstream is in flight.
     pub upstream_busy: bool,
     /// Some byte was written to the present upstream connection.

@@ -4,7 +4,6 @@
 
 use toron_reactor::{Buf, Engine, Op, Shutdown};
 
-use super::download::release_request;
 use super::lane::Lane;
 use super::session::{Session, Tag};
 use super::Kit;
@@ -27,7 +26,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             exchange.upload.forget();
         }
         self.send(session, buf, Tag::Tunnel);
-        release_request(session);
+        self.release_request(session);
         if is_upstream_busy(session) {
             // The request's own send has not been reported; the upload begins then.
             return;

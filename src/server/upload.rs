@@ -80,22 +80,13 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Body bytes have come by copy.
     pub(crate) fn upload_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let Some(exchange) = session.exchange.as_mut() else {
-            return;
+        let portion = match take_portion(session, &mut buf) {
+            Ok(portion) => portion,
+            Err(input) => {
+                self.step(session, input);
+                return;
+            }
         };
-        let outcome = exchange.upload.source.take(&mut buf, 0, &mut session.spill);
-        let Ok(portion) = outcome else {
-            self.step(session, Input::BadBody);
-            return;
-        };
-        let ceiling = exchange
-            .route()
-            .map_or(u64::MAX, |route| route.limits.max_body_bytes);
-        if exchange.upload.source.decoded() > ceiling {
-            self.step(session, Input::BodyTooLarge);
-            return;
-        }
-        exchange.bytes_in += portion.bytes as u64;
         let framed = self.upload_frame(session, portion, &mut buf);
         debug_assert!(framed, "a receive leaves room for its framing");
         if !framed {
@@ -282,4 +273,24 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.cx.engine.cancel(op);
         }
     }
+}
+
+/// Reduces what has come to body bytes within the ceiling (I10), or tells what is wrong.
+pub(crate) fn take_portion(session: &mut Session, buf: &mut Buf) -> Result<Portion, Input> {
+    let Some(exchange) = session.exchange.as_mut() else {
+        return Err(Input::BadBody);
+    };
+    let source = &mut exchange.upload.source;
+    let portion = source
+        .take(buf, 0, &mut session.spill)
+        .map_err(|_| Input::BadBody)?;
+    let decoded = source.decoded();
+    exchange.bytes_in += portion.bytes as u64;
+    let ceiling = exchange
+        .route()
+        .map_or(u64::MAX, |route| route.limits.max_body_bytes);
+    if decoded > ceiling {
+        return Err(Input::BodyTooLarge);
+    }
+    Ok(portion)
 }

@@ -8,11 +8,12 @@ use toron_reactor::{Time, Wheel};
 use crate::ledger::Ledger;
 use crate::message::Head;
 use crate::origin::THERE_AND_BACK;
-use crate::plan::{End, Fate, Framing, Request, Route};
+use crate::plan::{End, Fate, Framing, Intake, Request, Route};
 use crate::setup;
 
 /// All answers that the configuration can bring about.
-const ANSWERS: [Answer; 18] = [
+const ANSWERS: [Answer; 19] = [
+    Answer::BufferMemory,
     Answer::BadRequest,
     Answer::RequestTimeout,
     Answer::DeclaredTooLarge,
@@ -152,7 +153,9 @@ fn canned(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledger) {
     // A stale connection is noticed too late: only what can be sent again is.
     let once = !request.idempotent() || request.body_length() > 0;
     let stale = once && *answer == Answer::UpstreamClosed;
-    if ledger.is_strict(id) && !stale && fate != Fate::Open {
+    // Others may hold the memory.
+    let memory = *answer == Answer::BufferMemory;
+    if ledger.is_strict(id) && !stale && !memory && fate != Fate::Open {
         assert_eq!(fate, Fate::Canned(*answer), "{request:?}");
         if ledger.plan.calm {
             not_late(now, id, *answer, ledger);
@@ -174,6 +177,7 @@ fn blames(request: &Request, answer: Answer, ledger: &Ledger) {
             assert_eq!(fate, Fate::Canned(answer), "{request:?}");
         }
         Answer::BodyTooLarge => assert_eq!(request.route, Route::Limited),
+        Answer::BufferMemory => assert_ne!(request.intake(), Intake::Streamed, "{request:?}"),
         Answer::LocalResources => assert!(faults.socket_error + faults.connect_error > 0.0),
         Answer::InvalidResponse => assert!(
             matches!(

@@ -51,6 +51,8 @@ struct Connection {
     reading: Reading,
     body_read: usize,
     trailers: Vec<String>,
+    /// The request at hand came in chunks, so that its trailers come, too.
+    chunked: bool,
     out: Vec<u8>,
     sent: usize,
     /// Bytes of `out` that belong to a response whose sending is to be noted.
@@ -145,6 +147,7 @@ impl Connection {
             reading: Reading::Head,
             body_read: 0,
             trailers: Vec::new(),
+            chunked: false,
             out: Vec::new(),
             sent: 0,
             replying: None,
@@ -290,6 +293,11 @@ impl Connection {
         entry.begun += 1;
         entry.begun_at = Some(now);
         assert!(entry.first_sent.is_some(), "request {id} was not sent");
+        assert!(
+            request.intake() != plan::Intake::Collected || entry.last_sent.is_some(),
+            "request {id} was dialled before its body was whole"
+        );
+        self.chunked = head.field("transfer-encoding").is_some();
         self.body_read = 0;
         self.trailers.clear();
         self.idle_since = Time(0);
@@ -320,7 +328,7 @@ impl Connection {
             "body of request {id}"
         );
         let trailers = match request.body {
-            plan::Body::Chunked(_, _, true) => vec![request.trailer()],
+            plan::Body::Chunked(_, _, true) if self.chunked => vec![request.trailer()],
             _ => Vec::new(),
         };
         assert_eq!(self.trailers, trailers, "trailers of request {id}");
@@ -501,6 +509,17 @@ fn check_head(request: &plan::Request, head: &Head, door: SocketAddr) {
     match &request.body {
         plan::Body::None => assert_eq!(head.body(), None, "{head:?}"),
         plan::Body::Length(n) => assert_eq!(length, Some(n.to_string()), "{head:?}"),
-        plan::Body::Chunked(..) => assert_eq!(length, None, "{head:?}"),
+        plan::Body::Chunked(..) => match request.intake() {
+            plan::Intake::Streamed => assert_eq!(length, None, "{head:?}"),
+            plan::Intake::Collected => {
+                assert_eq!(length, Some(request.body_length().to_string()), "{head:?}");
+            }
+            plan::Intake::Either => assert!(
+                length
+                    .as_ref()
+                    .is_none_or(|n| *n == request.body_length().to_string()),
+                "{head:?}"
+            ),
+        },
     }
 }

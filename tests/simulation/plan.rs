@@ -14,9 +14,9 @@ use crate::pattern::{self, Whose};
 pub enum Route {
     /// `/`: two targets, one retry.
     Two,
-    /// `/one`: one target, prefix stripped.
+    /// `/one`: one target, prefix stripped, chunks passed through.
     One,
-    /// `/app`: one target with a path, prefix stripped.
+    /// `/app`: one target with a path, prefix stripped, bodies streamed.
     App,
     /// `/up`: upgrades.
     Up,
@@ -24,7 +24,7 @@ pub enum Route {
     Limited,
     /// `/dead`: nobody answers there, or it is refused.
     Dead,
-    /// `/pair`: a dead target and a live one, one retry.
+    /// `/pair`: a dead target and a live one, one retry; a high ceiling.
     Pair,
     /// `/fixed`: answered by toron.
     Fixed,
@@ -70,6 +70,17 @@ pub enum End {
     Stall,
     Garbage,
     Never,
+}
+
+/// What becomes of a request body on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intake {
+    /// Passed on as it comes, chunks as chunks.
+    Streamed,
+    /// Collected whole, then sent with its length.
+    Collected,
+    /// Which of them depends on the pieces in which it comes.
+    Either,
 }
 
 /// A response.
@@ -153,6 +164,22 @@ impl Request {
             Body::None => 0,
             Body::Length(n) => *n,
             Body::Chunked(sizes, ..) => sizes.iter().sum(),
+        }
+    }
+
+    /// How the body goes on to the upstream (I37).
+    pub fn intake(&self) -> Intake {
+        let chunked = match self.body {
+            Body::None => return Intake::Streamed,
+            Body::Length(n) if n > 65_536 => return Intake::Streamed,
+            Body::Length(_) => false,
+            Body::Chunked(..) => true,
+        };
+        match self.route {
+            Route::App => Intake::Streamed,
+            Route::One if chunked => Intake::Streamed,
+            Route::Pair if chunked && self.body_length() >= 65_536 => Intake::Either,
+            _ => Intake::Collected,
         }
     }
 

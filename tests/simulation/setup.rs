@@ -36,6 +36,7 @@ server:
   write_timeout: 4s
   idle_timeout: 8s
   upgrade_idle_timeout: 7s
+  buffer_memory: 512KiB
 proxy:
   transport:
     connect_timeout: 2s
@@ -57,8 +58,10 @@ routes:
     retries: 1
   - prefix: /one
     target: http://127.0.1.1:81
+    inbound_chunked_mode: passthrough
   - prefix: /app
     target: http://127.0.1.2:82/base
+    stream_request_body: true
   - prefix: /up
     target: http://127.0.1.3:83
   - prefix: /limited
@@ -69,6 +72,8 @@ routes:
   - prefix: /pair
     targets: [http://127.0.1.9:89, http://127.0.1.3:83]
     retries: 1
+    max_body_bytes: 8MiB
+    max_concurrency: -1
   - prefix: /fixed
     status: 200
     body: fixed

@@ -47,6 +47,7 @@ pub fn jobs() -> Vec<Job> {
         };
         for mode in modes {
             let mut setup = case.setup.clone();
+            setup.streams = case.answers_early();
             setup.chunked_mode = setup.chunked_mode.or(mode.map(str::to_owned));
             let id = mode.map_or(case.id.clone(), |m| format!("{} [{m}]", case.id));
             jobs.push(Job {

@@ -77,6 +77,9 @@ pub struct Setup {
     pub max_connections_per_ip: Option<u32>,
     pub note: Option<String>,
     pub repeat_case: Option<u32>,
+    /// Bodies are not collected: the upstream of the case acts before it has the body.
+    #[serde(skip)]
+    pub streams: bool,
 }
 
 /// What a `note` asks the rig to arrange before the case.
@@ -138,6 +141,9 @@ impl Setup {
             route.host.clone_from(&self.route_host);
             if let Some(PerRoute::All(cap)) = &self.max_concurrency {
                 route.extra.push(("max_concurrency", cap.to_string()));
+            }
+            if self.streams {
+                route.extra.push(("stream_request_body", "true".into()));
             }
             if let Some(ms) = self.request_deadline_ms {
                 route.extra.push(("request_deadline", format!("{ms}ms")));
@@ -387,6 +393,11 @@ pub struct Case {
 }
 
 impl Case {
+    /// The upstream answers before it has the body.
+    pub fn answers_early(&self) -> bool {
+        self.upstream_when.as_deref() == Some("after-head")
+    }
+
     /// Reads one line of the bank, with `{CLIENT_IP}`, `{UPSTREAM}` and `{PUBLIC}` filled in.
     pub fn parse(line: &str, upstream: &str, public: &str) -> Result<Case, String> {
         let line = line

@@ -3,12 +3,9 @@
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
 const NOT_IN_EFFECT: &[&str] = &[
-    "server.inbound_chunked_mode",
-    "server.buffer_memory",
     "server.proxy_protocol",
     "server.explain_header",
     "server.watch",
-    "proxy.transport.inbound_chunked_mode",
     "firewall.body_timeout",
     "firewall.min_body_rate",
     "discovery=on",
@@ -30,8 +27,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "routes[].body_timeout",
     "routes[].client_half_close",
     "routes[].request_deadline_covers_upgrades",
-    "routes[].stream_request_body",
-    "routes[].inbound_chunked_mode",
 ];
 
 /// Whether `section.key` (or `section.key=value`) has no effect yet.

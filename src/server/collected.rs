@@ -1,0 +1,208 @@
+//! What has been collected of a request body, and which bodies are (I37).
+
+use std::sync::Arc;
+
+use toron_reactor::Buf;
+
+use crate::http::chunk::{encode_size_line, CRLF};
+use crate::http::{RequestBody, UpstreamFraming};
+use crate::policy::memory::{BufferMemory, Charge};
+use crate::policy::settings::{ChunkedMode, Limits};
+
+/// Longer bodies are streamed unless the route says otherwise; of a chunked body on a route with
+/// a high ceiling this much is collected (I37).
+const COLLECTED_MOST: u64 = 65_536;
+/// A route with a ceiling above this does not collect chunked bodies whole.
+const CEILING_ELEVATED: u64 = 4 * 1024 * 1024;
+/// Memory for bodies of unknown length grows from here, and is kept for the next.
+pub(super) const ROOM: usize = COLLECTED_MOST as usize;
+
+/// How a request body is taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intake {
+    /// Passed on as it comes.
+    Stream,
+    /// Collected whole.
+    Whole,
+    /// Collected whole if it is short, else streamed from there on.
+    Beginning,
+}
+
+/// How the body of a request is taken in. One that came whole with its head, of known length, need
+/// not be collected.
+#[must_use]
+pub fn intake(body: RequestBody, limits: &Limits, came_whole: bool) -> Intake {
+    let (whole, long) = match body {
+        RequestBody::None => return Intake::Stream,
+        RequestBody::Length(_) if came_whole => return Intake::Stream,
+        RequestBody::Length(n) => (Intake::Whole, n > COLLECTED_MOST),
+        RequestBody::Chunked if limits.chunked_mode != ChunkedMode::Normalize => {
+            return Intake::Stream
+        }
+        RequestBody::Chunked if limits.max_body_bytes > CEILING_ELEVATED => {
+            (Intake::Beginning, false)
+        }
+        RequestBody::Chunked => (Intake::Whole, false),
+    };
+    match limits.stream_request_body {
+        Some(true) => Intake::Stream,
+        Some(false) => Intake::Whole,
+        None if long => Intake::Stream,
+        None => whole,
+    }
+}
+
+/// What has been collected of a body.
+#[derive(Debug)]
+pub struct Collected {
+    bytes: Vec<u8>,
+    /// How many of them have been put on their way to the upstream.
+    sent: usize,
+    /// Where collecting ends though the body does not.
+    most: u64,
+    charge: Option<Charge>,
+    framing: UpstreamFraming,
+}
+
+impl Collected {
+    /// For a body that is announced with this length: all memory is charged at once. `None` if the
+    /// system does not have it.
+    #[must_use]
+    pub fn with_length(length: u64, charge: Charge) -> Option<Self> {
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(usize::try_from(length).ok()?)
+            .ok()?;
+        Some(Collected {
+            charge: Some(charge),
+            ..Collected::in_room(bytes, Intake::Whole)
+        })
+    }
+
+    /// For a body of unknown length.
+    #[must_use]
+    pub fn in_room(room: Vec<u8>, intake: Intake) -> Self {
+        Collected {
+            bytes: room,
+            sent: 0,
+            most: if intake == Intake::Beginning {
+                COLLECTED_MOST
+            } else {
+                u64::MAX
+            },
+            charge: None,
+            framing: UpstreamFraming::AsReceived,
+        }
+    }
+
+    /// How the head has to announce the body.
+    #[must_use]
+    pub fn framing(&self) -> UpstreamFraming {
+        self.framing
+    }
+
+    /// Begins to send from the first byte.
+    pub fn rewind(&mut self) {
+        self.sent = 0;
+    }
+
+    /// Appends what comes next to `buf`, as much as fits. `false` if there is nothing.
+    pub fn fill(&mut self, buf: &mut Buf) -> bool {
+        let taken = buf.extend(self.bytes.get(self.sent..).unwrap_or_default());
+        self.sent += taken;
+        taken > 0
+    }
+
+    /// Whether no more is to be collected.
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        self.bytes.len() as u64 >= self.most
+    }
+
+    /// Keeps body bytes. `false` if there is no memory for them within `limit`.
+    #[must_use]
+    pub fn keep(&mut self, bytes: &[u8], memory: &Arc<BufferMemory>, limit: u64) -> bool {
+        let wanted = self.bytes.len() + bytes.len();
+        let room = if wanted <= self.bytes.capacity() {
+            self.bytes.capacity()
+        } else {
+            wanted.next_power_of_two().max(ROOM)
+        };
+        let charged = match self.charge.as_mut() {
+            Some(charge) => charge.grow_to(room as u64, limit),
+            None => {
+                self.charge = memory.charge(room as u64, limit);
+                self.charge.is_some()
+            }
+        };
+        let more = room - self.bytes.len();
+        let has_room = charged && self.bytes.try_reserve_exact(more).is_ok();
+        if has_room {
+            self.bytes.extend_from_slice(bytes);
+        }
+        has_room
+    }
+
+    /// No more is kept: says how the body, `whole` or a beginning, goes on.
+    pub fn close(&mut self, whole: bool, chunked: bool) {
+        if !whole {
+            self.frame_beginning();
+        } else if chunked {
+            self.framing = UpstreamFraming::Collected(self.bytes.len() as u64);
+        }
+    }
+
+    /// Frames a beginning as the first chunk.
+    fn frame_beginning(&mut self) {
+        let mut line = [0; 18];
+        let line = encode_size_line(self.bytes.len() as u64, &mut line);
+        self.bytes.splice(..0, line.iter().copied());
+        self.bytes.extend_from_slice(CRLF);
+    }
+
+    /// Its memory, if it is fit to be used again.
+    pub fn into_room(mut self) -> Option<Vec<u8>> {
+        self.bytes.clear();
+        (self.bytes.capacity() == ROOM).then_some(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::RequestBody::{Chunked, Length, None as NoBody};
+
+    #[test]
+    fn i37_which_bodies_are_collected() {
+        use ChunkedMode::{Normalize, Passthrough};
+        use Intake::{Beginning, Stream, Whole};
+        let low = CEILING_ELEVATED;
+        let high = low + 1;
+        for (body, ceiling, mode, stream, expected) in [
+            (NoBody, low, Normalize, None, Stream),
+            (Length(65_536), low, Normalize, None, Whole),
+            (Length(65_537), low, Normalize, None, Stream),
+            (Length(1), low, Normalize, Some(true), Stream),
+            (Length(4_000_000), low, Normalize, Some(false), Whole),
+            (Length(65_536), high, Passthrough, None, Whole),
+            (Chunked, low, Normalize, None, Whole),
+            (Chunked, high, Normalize, None, Beginning),
+            (Chunked, u64::MAX, Normalize, None, Beginning),
+            (Chunked, low, Normalize, Some(true), Stream),
+            (Chunked, high, Normalize, Some(false), Whole),
+            (Chunked, low, Passthrough, None, Stream),
+        ] {
+            let limits = Limits {
+                max_body_bytes: ceiling,
+                chunked_mode: mode,
+                stream_request_body: stream,
+                ..crate::policy::settings::tests::limits()
+            };
+            let context = format!("{body:?} {ceiling} {mode:?} {stream:?}");
+            assert_eq!(intake(body, &limits, false), expected, "{context}");
+            if matches!(body, Length(_)) {
+                assert_eq!(intake(body, &limits, true), Stream, "{context}");
+            }
+        }
+    }
+}
