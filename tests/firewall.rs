@@ -318,15 +318,16 @@ fn f4_the_client_behind_a_trusted_proxy_is_limited_and_nobody_else() {
         // The same words from elsewhere are not believed.
         assert_eq!(ask_from("127.0.0.2", &place, &of(1)).status, 200);
         let heads = place.heads();
-        let last = |name: &str| heads.last().unwrap().first(name).map(str::to_owned);
-        assert_eq!(last("x-forwarded-for").as_deref(), Some("127.0.0.2"));
-        assert_eq!(last("x-real-ip").as_deref(), Some("127.0.0.2"));
-        let first = heads.first().unwrap();
-        assert_eq!(first.first("x-real-ip"), Some("198.51.100.1"));
+        let seen = |client: &str| {
+            let head = heads.iter().find(|h| h.first("x-real-ip") == Some(client));
+            head.unwrap().first("x-forwarded-for").unwrap().to_owned()
+        };
+        assert_eq!(seen("127.0.0.2"), "127.0.0.2");
         assert_eq!(
-            first.first("x-forwarded-for"),
-            Some("203.0.113.9, 198.51.100.1, 127.0.0.10")
+            seen("198.51.100.1"),
+            "203.0.113.9, 198.51.100.1, 127.0.0.10"
         );
+        assert_eq!(seen("203.0.113.9"), "203.0.113.9, 127.0.0.10");
     });
 }
 
@@ -355,6 +356,72 @@ fn f4_forwarded_names_the_client_where_it_is_the_header() {
         // The same /64 is the same host.
         let fields = "Forwarded: for=\"[2001:db8::2]\"\r\n";
         assert_eq!(ask_on(&mut proxy, fields).status, 429);
+    });
+}
+
+#[test]
+fn f4_the_proxy_protocol_names_the_client_of_a_connection() {
+    both(|engine| {
+        let place = start_with(
+            engine,
+            &[
+                ALLOW_STATUS,
+                ("trusted_proxies", "[127.0.0.10]"),
+                ("rate_limit_rps", "1"),
+                ("rate_limit_burst", "2"),
+                ("auto_block_threshold", "2"),
+            ],
+            |settings| settings.server.push(("proxy_protocol", "true".into())),
+        );
+        let line = |n: u8| format!("PROXY TCP4 198.51.100.{n} 127.0.0.1 4711 80\r\n");
+        let request = "GET /x HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n";
+        let speak = |source: &str, pieces: &[&[u8]]| {
+            let mut client = connect_from(source, place.toron.addr);
+            for piece in pieces {
+                client.send(piece, PATIENCE);
+                // Whether the pieces come together or apart makes no difference.
+                std::thread::yield_now();
+            }
+            client.sent = request.as_bytes().to_vec();
+            assert!(client.receive_responses(1, PATIENCE), "{:?}", client.end);
+            client.parsed().responses.swap_remove(0).status
+        };
+        let whole = line(1) + request;
+        assert_eq!(speak("127.0.0.10", &[whole.as_bytes()]), 200);
+        let (head, tail) = whole.as_bytes().split_at(11);
+        assert_eq!(speak("127.0.0.10", &[head, tail]), 200);
+        assert_eq!(
+            speak("127.0.0.10", &[line(1).as_bytes(), request.as_bytes()]),
+            429
+        );
+        assert_eq!(speak("127.0.0.10", &[whole.as_bytes()]), 403);
+        assert_eq!(speak("127.0.0.10", &[(line(2) + request).as_bytes()]), 200);
+        let mut block =
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc6\x33\x64\x03\x7f\0\0\x01\x12\x67\0\x50"
+                .to_vec();
+        block.extend_from_slice(request.as_bytes());
+        assert_eq!(speak("127.0.0.10", &[&block]), 200);
+        // The client is no proxy: what it says in its head is not believed.
+        let mut seen = Vec::new();
+        for head in place.heads() {
+            let client = head.first("x-real-ip").unwrap();
+            assert_eq!(head.first("x-forwarded-for"), Some(client));
+            seen.push(client.to_owned());
+        }
+        seen.sort();
+        let expected = [1, 1, 2, 3].map(|n| format!("198.51.100.{n}"));
+        assert_eq!(seen, expected);
+        // A proxy has to send one, and nobody else may.
+        assert_eq!(speak("127.0.0.10", &[request.as_bytes()]), 400);
+        assert_eq!(speak("127.0.0.2", &[(line(4) + request).as_bytes()]), 400);
+        assert_eq!(speak("127.0.0.2", &[request.as_bytes()]), 200);
+        // The second request on a connection has no second header.
+        let mut client = connect_from("127.0.0.10", place.toron.addr);
+        client.send(line(5).as_bytes(), PATIENCE);
+        client.sent.clear();
+        assert_eq!(ask_on(&mut client, "").status, 200);
+        assert_eq!(ask_on(&mut client, "").status, 200);
+        assert_eq!(ask_on(&mut client, "").status, 429);
     });
 }
 

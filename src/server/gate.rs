@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
-use toron_reactor::{Close, Context, Engine, Incoming};
+use toron_reactor::{Buf, Close, Context, Engine, Incoming};
 
 use super::lane::Lane;
+use super::refuse::Refusal;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, Server};
 use crate::http::answer::{Answer, Rendering};
+use crate::http::proxy_protocol::{self, ProxyHeader};
 use crate::http::RequestHead;
 use crate::policy::firewall::{Cause, Client, Decision};
 use crate::policy::settings::Settings;
@@ -41,6 +43,7 @@ impl Server {
             let timer = wheel.insert(Lane::Deadline.key(token));
             let mut session = Session::new(token, fd, peer, timer, now);
             session.client = client;
+            session.awaits_proxy_header = settings.proxy_protocol && client.is_proxy;
             session.permit = admission.permit;
             session
         });
@@ -71,6 +74,30 @@ impl<E: Engine> Kit<'_, '_, E> {
             then: ClientEnd::Linger,
         };
         self.send(session, buf, Tag::Answer);
+    }
+
+    /// Bytes have come from a trusted proxy that has to say first for whom the connection is (F4).
+    /// One that does not is refused: to guess would be to believe.
+    pub(super) fn proxy_header_received(&mut self, session: &mut Session, mut input: Buf) {
+        match proxy_protocol::parse(&input) {
+            ProxyHeader::Incomplete if session.eof => self.close(session, Close::Orderly),
+            ProxyHeader::Incomplete => self.await_more(session, input),
+            ProxyHeader::Invalid(reason) => {
+                log::debug!("{}: refused: {reason}", session.peer);
+                session.input = Some(input);
+                self.refuse(session, Refusal::unread(Answer::BadRequest));
+            }
+            ProxyHeader::Complete { len, source } => {
+                session.awaits_proxy_header = false;
+                if let Some(source) = source {
+                    session.peer = source;
+                }
+                input.consume(len);
+                session.input = Some(input);
+                // As on a connection that has just been opened.
+                self.next_head(session);
+            }
+        }
     }
 
     /// What the firewall answers to the present request, if it does not let it in. One that has

@@ -94,10 +94,12 @@ pub struct Session {
     pub token: Token,
     /// The socket.
     pub fd: Fd,
-    /// The other end.
+    /// The other end, or whom its PROXY protocol header names.
     pub peer: SocketAddr,
     /// Who sent the present request: the other end, or whom a trusted proxy names (F4).
     pub client: Client,
+    /// A PROXY protocol header has to come before anything else.
+    pub awaits_proxy_header: bool,
     /// Counts the connection for the firewall; none for one that is refused.
     pub permit: Option<Permit>,
     /// The connection is refused, and told why.
@@ -158,6 +160,7 @@ impl Session {
                 address: peer.ip(),
                 is_proxy: false,
             },
+            awaits_proxy_header: false,
             permit: None,
             told: None,
             admitted: false,

@@ -3,7 +3,6 @@
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
 const NOT_IN_EFFECT: &[&str] = &[
-    "server.proxy_protocol",
     "server.explain_header",
     "server.watch",
     "firewall.body_timeout",
