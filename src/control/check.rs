@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::policy::settings::{LimitSources, Limits, Route, RouteKind, SetBy};
+use crate::policy::settings::{HalfClose, LimitSources, Limits, Route, RouteKind, SetBy};
 use crate::policy::snapshot::Snapshot;
 
 use super::config::finding::Finding;
@@ -154,74 +154,76 @@ fn off_or(duration: std::time::Duration) -> String {
 
 /// The limits in time that have effect; those that have none yet would only mislead.
 fn deadlines(route: &Route) -> Vec<String> {
-    let (limits, sources): (&Limits, &LimitSources) = (&route.limits, &route.limit_sources);
-    let mut parts = Vec::new();
-    let mut part = |name: &str, key: &str, value: String, by: SetBy| {
-        if !is_pending(&format!("routes[].{key}")) {
-            parts.push(format!("{name} {value} ({})", by.as_str()));
-        }
-    };
-    part(
-        "read",
-        "read_timeout",
-        off_or(limits.read_timeout),
-        sources.read_timeout,
-    );
-    part(
-        "write",
-        "write_timeout",
-        off_or(limits.write_timeout),
-        sources.write_timeout,
-    );
-    let body = limits.body_timeout.map_or("off".to_owned(), show_duration);
-    part("body", "body_timeout", body, sources.body_timeout);
-    if let RouteKind::Respond(_) = route.kind {
-        return parts;
+    let mut parts = Parts(Vec::new());
+    let (limits, sources) = (&route.limits, &route.limit_sources);
+    let read = off_or(limits.read_timeout);
+    parts.add("read", "read_timeout", &read, sources.read_timeout);
+    let write = off_or(limits.write_timeout);
+    parts.add("write", "write_timeout", &write, sources.write_timeout);
+    if let RouteKind::Upstream(_) = route.kind {
+        body_deadlines(&mut parts, limits, sources);
+        upstream_deadlines(&mut parts, limits, sources);
+        total_deadlines(&mut parts, limits, sources);
+        let mode = limits.chunked_mode.as_str();
+        let by = sources.chunked_mode;
+        parts.add("chunked", "inbound_chunked_mode", mode, by);
     }
+    parts.0
+}
+
+struct Parts(Vec<String>);
+
+impl Parts {
+    fn add(&mut self, name: &str, key: &str, value: &str, by: SetBy) {
+        if !is_pending(&format!("routes[].{key}")) {
+            self.0.push(format!("{name} {value} ({})", by.as_str()));
+        }
+    }
+}
+
+fn body_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
+    let body = limits.body_timeout.map_or("off".to_owned(), show_duration);
+    parts.add("body", "body_timeout", &body, sources.body_timeout);
+    let rate = match limits.min_body_rate {
+        0 => "off".to_owned(),
+        rate => show_rate(rate),
+    };
+    parts.add("body rate", "min_body_rate", &rate, sources.min_body_rate);
+    if limits.client_half_close == HalfClose::Abort {
+        parts.add("half-close", "client_half_close", "aborts", SetBy::Route);
+    }
+}
+
+fn upstream_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     let head = off_or(limits.response_header_timeout);
-    part(
-        "response header",
-        "response_header_timeout",
-        head,
-        sources.response_header_timeout,
-    );
+    let by = sources.response_header_timeout;
+    parts.add("response header", "response_header_timeout", &head, by);
     let idle = off_or(limits.upstream_idle_timeout);
-    part(
-        "upstream idle",
-        "upstream_idle_timeout",
-        idle,
-        sources.upstream_idle_timeout,
-    );
+    let by = sources.upstream_idle_timeout;
+    parts.add("upstream idle", "upstream_idle_timeout", &idle, by);
     let upgrade = off_or(limits.upgrade_idle_timeout);
-    part(
-        "upgrade idle",
-        "upgrade_idle_timeout",
-        upgrade,
-        sources.upgrade_idle_timeout,
-    );
+    let by = sources.upgrade_idle_timeout;
+    parts.add("upgrade idle", "upgrade_idle_timeout", &upgrade, by);
+}
+
+fn total_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     if let Some(deadline) = limits.header_deadline {
         let shown = show_duration(deadline);
-        part(
-            "header deadline",
-            "header_deadline",
-            shown,
-            sources.header_deadline,
-        );
+        let by = sources.header_deadline;
+        parts.add("header deadline", "header_deadline", &shown, by);
     }
     if let Some(deadline) = limits.request_deadline {
-        part(
-            "request deadline",
-            "request_deadline",
-            show_duration(deadline),
-            SetBy::Route,
-        );
+        let covers = match limits.request_deadline_covers_upgrades {
+            true => " with upgrades",
+            false => "",
+        };
+        let shown = show_duration(deadline) + covers;
+        parts.add("request deadline", "request_deadline", &shown, SetBy::Route);
     }
-    let mode = limits.chunked_mode.as_str().to_owned();
-    part(
-        "chunked",
-        "inbound_chunked_mode",
-        mode,
-        sources.chunked_mode,
-    );
-    parts
+}
+
+fn show_rate(bytes: u64) -> String {
+    let shown = show_size(bytes);
+    let unit = if shown.ends_with('B') { "/s" } else { "B/s" };
+    shown + unit
 }

@@ -31,6 +31,10 @@ pub struct Limits {
     pub read_timeout: Duration,
     /// Bytes of progress in a window (I18).
     pub min_progress_bytes: u64,
+    /// Least average rate of the body in bytes per second (I20); 0 is off.
+    pub min_body_rate: u64,
+    /// For the whole body (I21).
+    pub body_timeout: Duration,
     /// Length of a window in which the client must make progress while it receives (I29).
     pub write_timeout: Duration,
     /// From the request sent to the response head received (I24).
@@ -43,6 +47,10 @@ pub struct Limits {
     pub header_deadline: Duration,
     /// From the request parsed to the last byte of the response (I33).
     pub request_deadline: Duration,
+    /// It goes on after a 101.
+    pub deadline_covers_upgrades: bool,
+    /// A FIN of the client behind its whole request means that it has gone (I39).
+    pub half_close_aborts: bool,
     /// Further targets to try (R21).
     pub retries: u8,
 }

@@ -31,6 +31,9 @@ pub enum Verdict {
     RequestDeadline,
 }
 
+/// More than this is not taken off a client for the sake of its connection (I11).
+pub const DRAIN_MOST: u64 = 64 * 1024;
+
 /// How the client connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEnd {
@@ -38,6 +41,12 @@ pub enum ClientEnd {
     Keep,
     /// Everything was sent and nothing is owed: close.
     Close,
+    /// The response was sent before the client had sent its whole request: the next one may come
+    /// behind what is owed, if that comes at once (I11).
+    Drain {
+        /// Bytes that still belong to this request; at most [`DRAIN_MOST`].
+        owed: u64,
+    },
     /// Everything was sent, but the client may still be sending: the common ending (I9).
     Linger,
     /// The client must be able to tell that the response is cut, or is gone anyway: close at once.

@@ -27,7 +27,8 @@ use toron_reactor::Time;
 
 pub use super::facts::{Facts, Limits, ResponseFacts};
 pub use super::input::{possible, ConnectFailure, Input, Side};
-pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict};
+pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict, DRAIN_MOST};
+use super::reading::Reading;
 pub use super::state::{Download, Upload};
 use super::window::Window;
 
@@ -65,7 +66,7 @@ pub struct Transaction {
     tunnel_idle_at: Option<Time>,
     header_deadline_at: Option<Time>,
     request_deadline_at: Option<Time>,
-    read_window: Window,
+    reading: Reading,
     write_window: Window,
 }
 
@@ -103,7 +104,7 @@ impl Transaction {
             tunnel_idle_at: None,
             header_deadline_at: after(now, limits.header_deadline),
             request_deadline_at: after(now, limits.request_deadline),
-            read_window: Window::new(limits.read_timeout, limits.min_progress_bytes),
+            reading: Reading::new(&limits),
             write_window: Window::new(limits.write_timeout, WRITE_QUOTA),
         };
         let mut out = Orders::none();
@@ -181,7 +182,7 @@ impl Transaction {
             self.tunnel_idle_at,
             self.header_deadline_at,
             self.request_deadline_at,
-            self.read_window.deadline(),
+            self.reading.deadline(),
             self.write_window.deadline(),
         ]
         .into_iter()
@@ -219,10 +220,20 @@ impl Transaction {
         }
     }
 
-    /// Whether the client connection can go on after an answer of toron's own.
+    /// Whether the client connection can go on after an answer of toron's own (I9).
     #[must_use]
     pub fn will_keep_client(&self) -> bool {
-        self.source_done && self.facts.keep_alive && !self.client_eof
+        self.source_done && self.may_keep_client()
+    }
+
+    /// Whether the client connection can go on after a response: little enough is owed (I11).
+    #[must_use]
+    pub fn may_go_on(&self) -> bool {
+        (self.source_done || self.facts.outstanding <= DRAIN_MOST) && self.may_keep_client()
+    }
+
+    fn may_keep_client(&self) -> bool {
+        self.facts.keep_alive && !self.client_eof
     }
 
     /// The client has been cut, or is about to be, because it did not keep up.
@@ -247,7 +258,7 @@ impl Transaction {
     /// Of a body that is longer than what is collected the rest is streamed.
     fn collected(&mut self, now: Time, out: &mut Orders) {
         self.came_whole = self.source_done;
-        self.read_window.pause(now);
+        self.reading.pause(now);
         self.connect_again(now, false, false, out);
     }
 
@@ -296,9 +307,9 @@ impl Transaction {
             known => known.saturating_sub(bytes),
         };
         self.facts.outstanding = outstanding;
-        self.read_window.progress(now, bytes, outstanding);
+        self.reading.progress(now, bytes, outstanding);
         if self.source_done {
-            self.read_window.stop();
+            self.reading.stop();
         }
     }
 
@@ -316,17 +327,29 @@ impl Transaction {
                     return self.send_continue(now, out);
                 }
                 if self.continued {
-                    self.read_window.run(now);
+                    self.reading.run(now);
                 }
-                if self.download != Download::Moving {
-                    self.upstream_idle_at = None;
-                }
+                self.upstream_owes_no_taking();
             }
             Side::Upstream => {
-                self.read_window.pause(now);
-                self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+                self.reading.pause(now);
+                if !self.is_event_stream() {
+                    self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
+                }
             }
         }
+    }
+
+    /// The upstream has nothing to take: from now on only the silence of its response counts
+    /// (I26).
+    fn upstream_owes_no_taking(&mut self) {
+        if self.download != Download::Moving || self.is_event_stream() {
+            self.upstream_idle_at = None;
+        }
+    }
+
+    fn is_event_stream(&self) -> bool {
+        self.response.is_some_and(|response| response.event_stream)
     }
 
     fn upload_done(&mut self, now: Time) {
@@ -334,9 +357,9 @@ impl Transaction {
         self.source_done = true;
         self.continued = true;
         self.continue_at = None;
-        self.read_window.stop();
+        self.reading.stop();
+        self.upstream_owes_no_taking();
         if self.response.is_none() {
-            self.upstream_idle_at = None;
             self.await_response(now);
         }
     }
@@ -347,10 +370,12 @@ impl Transaction {
         }
     }
 
-    /// A FIN inside a request is an abort; one behind it is not (I39).
+    /// A FIN inside a request is an abort; one behind it is not, unless the route says so (I39).
+    /// A tunnel passes it on.
     fn client_eof(&mut self, out: &mut Orders) {
         self.client_eof = true;
-        if !self.source_done && self.upload != Upload::Tunnel {
+        let tunnels = self.upload == Upload::Tunnel || self.download == Download::Tunnel;
+        if !tunnels && (!self.source_done || self.limits.half_close_aborts) {
             self.sever(out);
         }
     }
@@ -381,7 +406,8 @@ impl Transaction {
         if self.upload != Upload::Done {
             self.upload = Upload::Stopped;
         }
-        self.read_window.stop();
+        self.reading.stop();
+        self.upstream_owes_no_taking();
         self.continue_at = None;
     }
 
@@ -456,7 +482,7 @@ impl Transaction {
         }
         // The body is invited: from now on the client has to send it (I19).
         if wanted && is_continue && self.upload == Upload::Moving {
-            self.read_window.run(now);
+            self.reading.run(now);
         }
         if wanted && self.facts.takes_interim {
             self.download = Download::Interim;
@@ -488,7 +514,9 @@ impl Transaction {
         if response.switches {
             self.upload = Upload::Tunnel;
             self.download = Download::Tunnel;
-            self.request_deadline_at = None;
+            if !self.limits.deadline_covers_upgrades {
+                self.request_deadline_at = None;
+            }
             self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             out.push(Order::Tunnel);
         } else {
@@ -509,8 +537,7 @@ impl Transaction {
             }
             Side::Upstream => {
                 self.write_window.stop();
-                let exempt = self.response.is_some_and(|r| r.event_stream);
-                if !exempt && self.download == Download::Moving {
+                if !self.is_event_stream() && self.download == Download::Moving {
                     self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
                 }
             }
@@ -551,6 +578,8 @@ impl Transaction {
                 self.answer_without_close(now, verdict, out);
             }
             Download::Moving | Download::Tunnel => self.sever(out),
+            // The other half of a tunnel.
+            Download::Done if self.upload == Upload::Tunnel => self.sever(out),
             Download::Answering | Download::Done => {}
         }
     }
@@ -581,7 +610,13 @@ impl Transaction {
         let client = if self.client_too_slow {
             ClientEnd::Sever
         } else if !self.source_done {
-            ClientEnd::Linger
+            if self.response.is_some() && self.may_go_on() && !until_close {
+                ClientEnd::Drain {
+                    owed: self.facts.outstanding,
+                }
+            } else {
+                ClientEnd::Linger
+            }
         } else if self.facts.keep_alive && !self.client_eof && !until_close {
             ClientEnd::Keep
         } else {
@@ -615,7 +650,7 @@ impl Transaction {
             self.connect_failed_by_time(now, out);
         } else if due(self.response_header_at) {
             self.answer(now, Verdict::ResponseHeaderTimeout, out);
-        } else if due(self.read_window.deadline()) {
+        } else if due(self.reading.deadline()) {
             self.client_too_slow = true;
             self.answer(now, Verdict::ClientTooSlow, out);
         } else if due(self.write_window.deadline()) {
@@ -647,7 +682,7 @@ impl Transaction {
             return;
         }
         self.continued = true;
-        self.read_window.run(now);
+        self.reading.run(now);
         out.push(Order::SendContinue);
     }
 
@@ -680,3 +715,5 @@ impl Transaction {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

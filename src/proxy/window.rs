@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use toron_reactor::Time;
 
+use super::clock::Clock;
+
 /// A window of `length`: within it at least `quota` bytes must move. When they have, the next
 /// window begins at that moment; when they have not, the deadline has passed. While paused the
 /// clock stands still.
@@ -11,17 +13,9 @@ use toron_reactor::Time;
 pub struct Window {
     length: Duration,
     quota: u64,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Not begun.
-    Off,
-    /// Running since `start`, with `moved` bytes in it.
-    Running { start: Time, moved: u64 },
-    /// Standing still with `spent` on the clock.
-    Paused { spent: Duration, moved: u64 },
+    /// Of the present window.
+    clock: Clock,
+    moved: u64,
 }
 
 impl Window {
@@ -31,82 +25,48 @@ impl Window {
         Window {
             length,
             quota,
-            state: State::Off,
+            clock: Clock::Off,
+            moved: 0,
         }
     }
 
     /// Begins the first window, or goes on after a pause. Nothing happens when it runs already.
     pub fn run(&mut self, now: Time) {
-        self.state = match self.state {
-            State::Off => State::Running {
-                start: now,
-                moved: 0,
-            },
-            State::Running { start, moved } => State::Running { start, moved },
-            State::Paused { spent, moved } => State::Running {
-                start: Time(now.0.saturating_sub(nanos(spent))),
-                moved,
-            },
-        };
+        self.clock.run(now);
     }
 
     /// Stops the clock: the other side is the reason that nothing moves.
     pub fn pause(&mut self, now: Time) {
-        if let State::Running { start, moved } = self.state {
-            self.state = State::Paused {
-                spent: now.since(start),
-                moved,
-            };
-        }
+        self.clock.pause(now);
     }
 
     /// Ends the window for good.
     pub fn stop(&mut self) {
-        self.state = State::Off;
+        self.clock = Clock::Off;
+        self.moved = 0;
     }
 
     /// `bytes` have moved; `outstanding` are still to come after them (`u64::MAX` when unknown).
     /// The quota of a window is never more than what was outstanding in it.
     pub fn progress(&mut self, now: Time, bytes: u64, outstanding: u64) {
-        let (moved, restart) = match self.state {
-            State::Off => return,
-            State::Running { moved, .. } => (
-                moved.saturating_add(bytes),
-                State::Running {
-                    start: now,
-                    moved: 0,
-                },
-            ),
-            State::Paused { moved, .. } => (
-                moved.saturating_add(bytes),
-                State::Paused {
-                    spent: Duration::ZERO,
-                    moved: 0,
-                },
-            ),
-        };
+        if self.clock == Clock::Off {
+            return;
+        }
+        self.moved = self.moved.saturating_add(bytes);
         // What was outstanding when the window had the fewest bytes is `outstanding + moved`.
-        let quota = self.quota.min(outstanding.saturating_add(moved)).max(1);
-        self.state = match (self.state, moved >= quota) {
-            (State::Off, _) => State::Off,
-            (_, true) => restart,
-            (State::Running { start, .. }, false) => State::Running { start, moved },
-            (State::Paused { spent, .. }, false) => State::Paused { spent, moved },
-        };
+        let most = outstanding.saturating_add(self.moved);
+        if self.moved >= self.quota.min(most).max(1) {
+            self.clock.restart(now);
+            self.moved = 0;
+        }
     }
 
     /// When the window ends, if its clock runs.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        match self.state {
-            State::Running { start, .. } if !self.length.is_zero() => Some(start + self.length),
-            State::Running { .. } | State::Off | State::Paused { .. } => None,
-        }
+        let length = Some(self.length).filter(|length| !length.is_zero())?;
+        self.clock.reaches(length)
     }
-}
-
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -123,8 +123,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             let head = buf.get(..len).unwrap_or_default();
             let mut slots = field_slots::<MOST_FIELDS>();
             response::parse(head, Asked::by(&exchange.facts), &mut slots).map(|head| {
-                let keep_alive =
-                    exchange.transaction.will_keep_client() && !self.core.is_draining();
+                let keep_alive = exchange.transaction.may_go_on() && !self.core.is_draining();
                 let promised = write_head(exchange, &head, keep_alive, &mut scratch);
                 (head.facts, promised)
             })

@@ -25,7 +25,7 @@ const TOLD_BYTES: usize = 4096;
 /// Bytes thrown away by one system call. They are not copied, so the size only bounds the turn.
 const DISCARD: usize = 1024 * 1024;
 /// System calls of one handler before others get their turn.
-const DISCARD_ROUNDS: usize = 4;
+pub(super) const DISCARD_ROUNDS: usize = 4;
 
 impl<E: Engine> Kit<'_, '_, E> {
     // ---- small steps that all parts share ----
@@ -82,7 +82,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Phase::Idle => self.next_head(session),
                 Phase::Head => self.advance_head(session),
                 Phase::Exchange => self.resume_exchange(session),
-                Phase::Answering { .. } | Phase::Lingering { .. } | Phase::Gone => {}
+                Phase::Answering { .. }
+                | Phase::Skipping { .. }
+                | Phase::Lingering { .. }
+                | Phase::Gone => {}
             }
         }
         // Whoever still needs the buffer has taken it.
@@ -184,7 +187,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         match (tag, session.phase) {
             (_, Phase::Answering { then }) => self.end_client(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
-            (_, Phase::Idle | Phase::Head | Phase::Lingering { .. } | Phase::Gone) => {}
+            (
+                _,
+                Phase::Idle
+                | Phase::Head
+                | Phase::Skipping { .. }
+                | Phase::Lingering { .. }
+                | Phase::Gone,
+            ) => {}
         }
     }
 
@@ -194,7 +204,11 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => {
                 self.step(session, Input::ClientGone);
             }
-            Phase::Idle | Phase::Head | Phase::Answering { .. } | Phase::Lingering { .. } => {
+            Phase::Idle
+            | Phase::Head
+            | Phase::Answering { .. }
+            | Phase::Skipping { .. }
+            | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}
@@ -226,6 +240,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.close(session, Close::Orderly);
             }
             ClientEnd::Keep | ClientEnd::Close | ClientEnd::Linger => self.linger(session),
+            ClientEnd::Drain { owed } => self.skip_owed(session, owed),
             ClientEnd::Sever => self.close(session, Close::Orderly),
         }
     }
@@ -303,6 +318,11 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Ok(_) | Err(_) => return self.close(session, Close::Orderly),
             }
         }
+        self.poll_readable(session);
+    }
+
+    /// Waits until the client's socket can be read, if nothing waits for that already.
+    pub(super) fn poll_readable(&mut self, session: &mut Session) {
         if !session.polls_readable {
             session.polls_readable = true;
             self.submit(
@@ -372,6 +392,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Some(session.since + TOLD_TOTAL)
             }
             Phase::Answering { .. } => after(session.since, settings.write_timeout),
+            Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { started, last, .. } => {
                 Some((last + LINGER_SILENCE).min(started + LINGER_TOTAL))
             }
@@ -396,6 +417,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => {
                 self.step(session, Input::Tick);
             }
+            Phase::Skipping { .. } => self.linger(session),
             Phase::Idle | Phase::Answering { .. } | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }

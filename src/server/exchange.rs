@@ -126,6 +126,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Outcome::Cancelled { .. } => {}
                 _ => self.close(session, Close::Orderly),
             },
+            Phase::Skipping { .. } => self.skip_received(session, outcome),
             Phase::Lingering { .. } => match outcome {
                 Outcome::Received { n, .. } => {
                     if self.count_discarded(session, n) {

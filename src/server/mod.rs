@@ -14,7 +14,7 @@
 //!            refuse.rs                         │ tunnel.rs    both ways, raw
 //!              ▼                               │ body.rs      chunks in place
 //!            ending.rs ◀───────────────────────┘ splice.rs    pipes
-//!            keep, close, linger
+//!            keep, close, linger                skip.rs      bytes still owed behind an early response
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
 //! ```
@@ -42,6 +42,7 @@ mod prepare;
 mod refuse;
 mod session;
 pub mod shared;
+mod skip;
 mod splice;
 mod state;
 mod tunnel;

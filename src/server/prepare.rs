@@ -22,7 +22,7 @@ use crate::http::{
     field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, RequestBody,
     RequestFacts, RequestHead, UpstreamFraming, Version,
 };
-use crate::policy::settings::{self, Route, RouteKind, Settings, Upstream};
+use crate::policy::settings::{self, HalfClose, Route, RouteKind, Settings, Upstream};
 use crate::proxy::transaction::{Facts, Limits, Orders, Transaction};
 
 impl<E: Engine> Kit<'_, '_, E> {
@@ -316,12 +316,16 @@ fn limits(settings: &Settings, route: &settings::Limits, upstream: &Upstream) ->
         connect_timeout: settings.connect_timeout,
         read_timeout: route.read_timeout,
         min_progress_bytes: route.min_progress_bytes,
+        min_body_rate: route.min_body_rate,
+        body_timeout: route.body_timeout.unwrap_or_default(),
         write_timeout: route.write_timeout,
         response_header_timeout: route.response_header_timeout,
         upstream_idle_timeout: route.upstream_idle_timeout,
         upgrade_idle_timeout: route.upgrade_idle_timeout,
         header_deadline: route.header_deadline.unwrap_or_default(),
         request_deadline: route.request_deadline.unwrap_or_default(),
+        deadline_covers_upgrades: route.request_deadline_covers_upgrades,
+        half_close_aborts: route.client_half_close == HalfClose::Abort,
         retries: u8::try_from(retries).unwrap_or(u8::MAX),
     }
 }

@@ -23,6 +23,13 @@ pub enum Phase {
         /// How the connection goes on afterwards.
         then: ClientEnd,
     },
+    /// The response is sent; what is still to come of its request is thrown away (I11).
+    Skipping {
+        /// Bytes still to come of it.
+        owed: u64,
+        /// The connection is not kept for them any longer.
+        until: Time,
+    },
     /// The common ending of refusals (I9): everything is sent, what comes is thrown away.
     Lingering {
         /// When it began.

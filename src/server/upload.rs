@@ -198,14 +198,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 // Pipes are borrowed only while bytes are on their way.
                 self.return_upload_pipe(session);
-                if !session.polls_readable {
-                    session.polls_readable = true;
-                    self.submit(
-                        session,
-                        Lane::ClientReadable,
-                        Op::Readable { fd: session.fd },
-                    );
-                }
+                self.poll_readable(session);
                 self.step(session, Input::UploadWaits(Side::Client));
                 false
             }
@@ -246,6 +239,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         match session.phase {
             Phase::Lingering { .. } => self.discard(session),
+            Phase::Skipping { .. } => self.skip_on(session),
             Phase::Exchange => self.upload_next(session),
             _ => {}
         }
@@ -269,8 +263,13 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         exchange.upload.give_back(self.cx.engine);
+        let is_over = exchange.transaction.is_finished();
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
+        }
+        // While the response goes on, a client that breaks off is noticed (I39).
+        if !is_over {
+            self.watch_hangup(session);
         }
     }
 }

@@ -18,6 +18,11 @@ use crate::setup;
 const EXPECTANT: Duration = Duration::from_millis(2_500);
 /// A client gives up when nothing has moved for this long.
 const PATIENCE: Duration = Duration::from_secs(100);
+/// What a client may owe behind an early response, and for how long (I11).
+const OWED_MOST: usize = 65_536;
+const OWED_WITHIN: Duration = Duration::from_millis(100);
+/// The network, in a calm world.
+const SLACK: Duration = Duration::from_millis(5);
 
 /// A stretch of what the client sends.
 #[derive(Debug)]
@@ -80,6 +85,8 @@ pub struct Client {
     next_receive: Time,
     moved: Time,
     idle_since: Option<Time>,
+    /// The last request whose response came before it was sent whole, and when.
+    owed: Option<(usize, Time)>,
 }
 
 impl Client {
@@ -139,6 +146,7 @@ impl Client {
             next_receive: start,
             moved: start,
             idle_since: Some(start),
+            owed: None,
         }
     }
 
@@ -362,16 +370,38 @@ impl Client {
             || (ledger.plan.requests[id].http10 && !head.connection("keep-alive"));
         if ends {
             self.reading = Reading::End;
-        } else {
-            assert!(
-                ledger.entries[id].last_sent.is_some(),
-                "the connection goes on though request {id} was not sent whole"
-            );
+        } else if ledger.entries[id].last_sent.is_none() {
+            self.goes_on_owing(now, id, ledger);
         }
         self.idle_since = Some(now);
         if self.plan.thinks {
             self.next_send = plan::tick(now);
         }
+    }
+
+    /// The connection goes on though the request was not sent whole (I11).
+    fn goes_on_owing(&mut self, now: Time, id: usize, ledger: &Ledger) {
+        let length = matches!(ledger.plan.requests[id].body, plan::Body::Length(_));
+        let owed: usize = self.parts[self.part..]
+            .iter()
+            .filter(|part| part.id == id)
+            .map(|part| part.bytes.len())
+            .sum::<usize>()
+            - self.at;
+        assert!(
+            length && owed <= OWED_MOST,
+            "the connection goes on though {owed} bytes of request {id} were not sent"
+        );
+        self.owed = Some((id, now));
+    }
+
+    /// What was owed behind an early response may have come too late for the connection.
+    fn owed_too_long(&self, ledger: &Ledger) -> bool {
+        self.owed.is_some_and(|(id, since)| {
+            let sent = ledger.entries[id].last_sent;
+            let in_time = |at: Time| ledger.plan.calm && at + SLACK < since + OWED_WITHIN;
+            !sent.is_some_and(in_time)
+        })
     }
 
     // ---- sending ----
@@ -530,7 +560,9 @@ impl Client {
             Reading::Head => match self.plan.requests.get(self.answered) {
                 Some(&id) if ledger.entries[id].first_sent.is_some() => {
                     ledger.tally.none += 1;
-                    judge::unanswered(id, self.fin_sent, ledger);
+                    if !self.owed_too_long(ledger) {
+                        judge::unanswered(id, self.fin_sent, ledger);
+                    }
                 }
                 _ => self.closed_idle(now, fin, ledger),
             },
@@ -539,6 +571,9 @@ impl Client {
 
     /// The server has closed a connection without a request.
     fn closed_idle(&self, now: Time, fin: bool, ledger: &Ledger) {
+        if self.owed_too_long(ledger) {
+            return;
+        }
         let Some(since) = self.idle_since.filter(|_| fin && !self.fin_sent) else {
             return;
         };

@@ -204,7 +204,10 @@ fn not_early(now: Time, id: usize, answer: Answer, ledger: &Ledger) {
     let faults = &ledger.plan.faults;
     let connects = faults.connect_error == 0.0 && faults.socket_error == 0.0;
     let (since, limit) = match answer {
-        Answer::RequestTimeout => (entry.first_sent, setup::HEADER.min(setup::READ)),
+        Answer::RequestTimeout => {
+            let body = setup::READ.min(setup::RATE_GRACE);
+            (entry.first_sent, setup::HEADER.min(body))
+        }
         Answer::HeaderTimeout => (entry.last_sent, setup::RESPONSE_HEADER),
         Answer::UpstreamIdle => (entry.first_sent, setup::UPSTREAM_IDLE),
         Answer::ConnectFailed if ledger.plan.silent && connects && request.route == Route::Dead => {

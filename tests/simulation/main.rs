@@ -4,6 +4,7 @@
 //!   plan     what a seed does: requests, responses, faults, behaviour of every peer
 //!   client ──▶ toron::server::Server on the simulated engine ──▶ origin
 //!      └──────────── judge, ledger: what may come of what ─────────┘
+//!   stage    a calm world for tests of one rule: timing/
 //!   scene    one seed from the first SYN to the last close, and what must be left then: nothing
 //! ```
 //!
@@ -21,6 +22,8 @@ mod plan;
 mod scene;
 mod segmentation;
 mod setup;
+mod stage;
+mod timing;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};

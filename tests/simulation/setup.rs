@@ -11,6 +11,8 @@ use toron::policy::snapshot::Snapshot;
 pub const HEADER: Duration = Duration::from_secs(3);
 /// A window of a request body.
 pub const READ: Duration = Duration::from_secs(3);
+/// The rate of a request body is not judged before (I20).
+pub const RATE_GRACE: Duration = Duration::from_secs(2);
 /// A window of a response.
 pub const WRITE: Duration = Duration::from_secs(4);
 /// A client connection without a request.
@@ -81,10 +83,15 @@ routes:
 
 /// The snapshot.
 pub fn snapshot() -> Arc<Snapshot> {
+    load(CONFIG, ROUTES)
+}
+
+/// The snapshot of two files.
+pub fn load(config: &str, routes: &str) -> Arc<Snapshot> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("config.yaml"), CONFIG).unwrap();
-    std::fs::write(path("routes.yaml"), ROUTES).unwrap();
+    std::fs::write(path("config.yaml"), config).unwrap();
+    std::fs::write(path("routes.yaml"), routes).unwrap();
     let inputs = Inputs {
         config: Some(path("config.yaml")),
         routes: Some(path("routes.yaml")),

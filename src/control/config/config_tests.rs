@@ -226,7 +226,7 @@ fn i16_the_guardrail() {
 }
 
 #[test]
-fn deadlines_of_zero_or_less_are_off() {
+fn i32_i33_deadlines_of_zero_or_less_are_off_and_i34_none_covers_the_server() {
     let server = "server: {header_deadline: 9s}";
     assert_eq!(limits(server, "prefix: /").header_deadline, Some(secs(9)));
     assert_eq!(limits(server, "header_deadline: 0").header_deadline, None);
@@ -489,7 +489,7 @@ fn faults_of_both_files_come_in_one_run() {
 
 #[test]
 fn what_has_no_effect_yet_is_said_once_each() {
-    let config = "server:\n  watch: true\nfirewall:\n  enabled: true\n  body_timeout: 5s\n  minBodyRateBps: 5\ndiscovery:\n  enabled: off\n";
+    let config = "server:\n  watch: true\nfirewall:\n  enabled: true\n  rateLimitRps: 5\ndiscovery:\n  enabled: off\n";
     let (_, _, warnings) = load_texts(
         config,
         "routes:\n  - target: http://a\n    algorithm: ip_hash\n",
@@ -499,8 +499,6 @@ fn what_has_no_effect_yet_is_said_once_each() {
         warnings,
         [
             "c:2:3: server.watch is not in effect yet",
-            "c:5:3: firewall.body_timeout is not in effect yet",
-            "c:6:3: firewall.min_body_rate is not in effect yet",
             "r:3:16: routes[].algorithm: ip_hash is not in effect yet",
         ]
     );

@@ -5,8 +5,6 @@
 const NOT_IN_EFFECT: &[&str] = &[
     "server.explain_header",
     "server.watch",
-    "firewall.body_timeout",
-    "firewall.min_body_rate",
     "discovery=on",
     "admin.listen",
     "logging.format=json",
@@ -22,10 +20,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "routes[].passive_statuses",
     "routes[].when_all_down",
     "routes[].max_concurrency",
-    "routes[].min_body_rate",
-    "routes[].body_timeout",
-    "routes[].client_half_close",
-    "routes[].request_deadline_covers_upgrades",
 ];
 
 /// Whether `section.key` (or `section.key=value`) has no effect yet.

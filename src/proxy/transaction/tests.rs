@@ -4,25 +4,29 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-const T0: Time = Time(1_000_000_000_000);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const T0: Time = Time(1_000_000_000_000);
 
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Limits {
         connect_timeout: 10 * SECOND,
         read_timeout: 5 * SECOND,
         min_progress_bytes: 1024,
+        min_body_rate: 0,
+        body_timeout: Duration::ZERO,
         write_timeout: 5 * SECOND,
         response_header_timeout: 10 * SECOND,
         upstream_idle_timeout: 60 * SECOND,
         upgrade_idle_timeout: 60 * SECOND,
         header_deadline: Duration::ZERO,
         request_deadline: Duration::ZERO,
+        deadline_covers_upgrades: false,
+        half_close_aborts: false,
         retries: 1,
     }
 }
 
-fn get() -> Facts {
+pub(super) fn get() -> Facts {
     Facts {
         idempotent: true,
         outstanding: 0,
@@ -34,7 +38,7 @@ fn get() -> Facts {
     }
 }
 
-fn post(outstanding: u64) -> Facts {
+pub(super) fn post(outstanding: u64) -> Facts {
     Facts {
         idempotent: false,
         outstanding,
@@ -42,7 +46,7 @@ fn post(outstanding: u64) -> Facts {
     }
 }
 
-fn plain() -> ResponseFacts {
+pub(super) fn plain() -> ResponseFacts {
     ResponseFacts {
         keep_alive: true,
         switches: false,
@@ -124,7 +128,7 @@ fn every_input() -> Vec<Input> {
 /// What makes two transactions behave alike, times reduced to "set or not".
 fn shape(t: &Transaction) -> String {
     format!(
-        "{:?} {:?} {} {} {} {} {} {} {} {:?} {:?} {:?}",
+        "{:?} {:?} {} {} {} {} {} {} {} {:?} {:?} {:?} {:?}",
         t.upload,
         t.download,
         t.finished,
@@ -136,6 +140,7 @@ fn shape(t: &Transaction) -> String {
         t.client_eof,
         t.response,
         (t.facts, t.client_too_slow),
+        t.limits,
         [
             t.connect_at,
             t.continue_at,
@@ -144,7 +149,7 @@ fn shape(t: &Transaction) -> String {
             t.tunnel_idle_at,
             t.header_deadline_at,
             t.request_deadline_at,
-            t.read_window.deadline(),
+            t.reading.deadline(),
             t.write_window.deadline(),
         ]
         .map(|at| at.is_some()),
@@ -175,7 +180,28 @@ fn starts() -> Vec<Transaction> {
             },
             limits(),
         ),
+        (
+            Facts {
+                upgrade: true,
+                ..get()
+            },
+            Limits {
+                request_deadline: 8 * SECOND,
+                deadline_covers_upgrades: true,
+                half_close_aborts: true,
+                ..limits()
+            },
+        ),
         (post(100), limits()),
+        (
+            post(100),
+            Limits {
+                min_body_rate: 10,
+                body_timeout: 30 * SECOND,
+                half_close_aborts: true,
+                ..limits()
+            },
+        ),
         (post(u64::MAX), deadlines),
         (
             Facts {
@@ -271,6 +297,15 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
                     context()
                 );
             }
+            if let ClientEnd::Drain { owed } = client {
+                assert!(
+                    !after.source_done && *owed <= DRAIN_MOST && *owed == after.facts.outstanding,
+                    "{}",
+                    context()
+                );
+                assert!(after.response.is_some() && !keep_upstream, "{}", context());
+                assert!(!after.client_eof && after.facts.keep_alive, "{}", context());
+            }
             if *client == ClientEnd::Keep {
                 assert!(
                     after.source_done,
@@ -289,6 +324,20 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
             context()
         );
     }
+}
+
+/// A deadline that has come does something, or the timer would fire at every turn.
+fn check_deadlines_are_carried_out(mut t: Transaction) {
+    let before = t;
+    let Some(at) = t.deadline() else { return };
+    // Several may have come at the same time.
+    for _ in 0..Orders::MOST {
+        let _ = t.step(at, Input::Tick);
+        if t.deadline().is_none_or(|next| next > at) {
+            return;
+        }
+    }
+    panic!("{before:?} stays behind its deadline: {t:?}");
 }
 
 /// The next move is the server's own, at once: no deadline is needed for it.
@@ -313,6 +362,7 @@ fn every_reachable_state_takes_every_possible_input() {
             continue;
         }
         assert!(seen.len() < 2_000_000, "the table does not end");
+        check_deadlines_are_carried_out(state);
         for &input in &inputs {
             if !possible(state.upload, state.download, input) {
                 continue;

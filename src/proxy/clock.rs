@@ -1,0 +1,101 @@
+//! A stopwatch that can stand still.
+
+use std::time::Duration;
+
+use toron_reactor::Time;
+
+/// Counts time while it runs. A pause leaves what it has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Clock {
+    /// Not begun.
+    #[default]
+    Off,
+    /// Counting; `since` is moved forward by what pauses took.
+    Running {
+        /// When it would have begun without pauses.
+        since: Time,
+    },
+    /// Standing still.
+    Paused {
+        /// What it has counted.
+        spent: Duration,
+    },
+}
+
+impl Clock {
+    /// Begins to count, or goes on after a pause. Nothing happens when it runs already.
+    pub fn run(&mut self, now: Time) {
+        *self = match *self {
+            Clock::Off => Clock::Running { since: now },
+            Clock::Running { since } => Clock::Running { since },
+            Clock::Paused { spent } => Clock::Running {
+                since: Time(now.0.saturating_sub(nanos(spent))),
+            },
+        };
+    }
+
+    /// Stands still, if it runs.
+    pub fn pause(&mut self, now: Time) {
+        if let Clock::Running { since } = *self {
+            *self = Clock::Paused {
+                spent: now.since(since),
+            };
+        }
+    }
+
+    /// Counts from zero again, running or paused as before.
+    pub fn restart(&mut self, now: Time) {
+        *self = match *self {
+            Clock::Off => Clock::Off,
+            Clock::Running { .. } => Clock::Running { since: now },
+            Clock::Paused { .. } => Clock::Paused {
+                spent: Duration::ZERO,
+            },
+        };
+    }
+
+    /// When it will have counted `length`, if it runs.
+    #[must_use]
+    pub fn reaches(&self, length: Duration) -> Option<Time> {
+        match *self {
+            Clock::Running { since } => Some(since + length),
+            Clock::Off | Clock::Paused { .. } => None,
+        }
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_pause_does_not_count() {
+        let begin = Time(5_000_000_000);
+        let mut clock = Clock::default();
+        clock.pause(begin);
+        assert_eq!(clock.reaches(SECOND), None);
+        clock.run(begin);
+        clock.pause(begin + SECOND);
+        clock.run(begin + 9 * SECOND);
+        clock.run(begin + 10 * SECOND);
+        assert_eq!(clock.reaches(3 * SECOND), Some(begin + 11 * SECOND));
+    }
+
+    #[test]
+    fn a_paused_clock_that_restarts_stays_paused() {
+        let begin = Time(5_000_000_000);
+        let mut clock = Clock::default();
+        clock.run(begin);
+        clock.pause(begin + SECOND);
+        clock.restart(begin + 2 * SECOND);
+        assert_eq!(clock.reaches(SECOND), None);
+        clock.run(begin + 3 * SECOND);
+        assert_eq!(clock.reaches(SECOND), Some(begin + 4 * SECOND));
+    }
+}

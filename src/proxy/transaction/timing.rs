@@ -1,0 +1,549 @@
+//! What time does to a transaction, rule by rule.
+
+use super::tests::{get, limits, plain, post, SECOND, T0};
+use super::*;
+
+/// A transaction at a moment of its life, and what it ordered last.
+struct Life {
+    transaction: Transaction,
+    orders: Vec<Order>,
+}
+
+impl Life {
+    fn new(facts: Facts, limits: Limits) -> Life {
+        let (transaction, orders) = Transaction::begin(T0, facts, limits);
+        let orders = orders.iter().collect();
+        Life {
+            transaction,
+            orders,
+        }
+    }
+
+    /// Connected, and the head is sent.
+    fn sent(facts: Facts, limits: Limits) -> Life {
+        let life = Life::new(facts, limits);
+        life.at(0, Input::Connected { reused: false })
+            .at(0, Input::HeadSent)
+    }
+
+    fn at(mut self, millis: u64, input: Input) -> Life {
+        let now = T0 + Duration::from_millis(millis);
+        self.orders = self.transaction.step(now, input).iter().collect();
+        self
+    }
+
+    /// Nothing happens before `millis`; then this does.
+    fn due(self, millis: u64, orders: &[Order]) -> Life {
+        assert_eq!(
+            self.transaction.deadline(),
+            Some(T0 + Duration::from_millis(millis)),
+            "{:?}",
+            self.transaction
+        );
+        let early = self.at(millis - 1, Input::Tick);
+        assert_eq!(early.orders, []);
+        let life = early.at(millis, Input::Tick);
+        assert_eq!(life.orders, orders);
+        life
+    }
+
+    fn no_deadline(&self) {
+        assert_eq!(self.transaction.deadline(), None);
+    }
+
+    /// Bytes of the body come, and more are awaited.
+    fn body(self, millis: u64, bytes: u64) -> Life {
+        self.at(millis, Input::Received { bytes, last: false })
+            .at(millis, Input::Passed)
+            .at(millis, Input::UploadWaits(Side::Client))
+    }
+}
+
+fn finish(client: ClientEnd) -> Order {
+    Order::Finish(Ending {
+        client,
+        keep_upstream: false,
+    })
+}
+
+fn sever() -> Order {
+    finish(ClientEnd::Sever)
+}
+
+const AWAIT_CLIENT: Input = Input::UploadWaits(Side::Client);
+const AWAIT_UPSTREAM: Input = Input::UploadWaits(Side::Upstream);
+
+fn too_slow() -> [Order; 3] {
+    [
+        Order::CloseUpstream,
+        Order::StopUpload,
+        Order::Answer(Verdict::ClientTooSlow),
+    ]
+}
+
+#[test]
+fn i18_the_next_window_begins_when_the_quota_of_the_last_is_reached() {
+    Life::sent(post(1 << 20), limits())
+        .at(0, AWAIT_CLIENT)
+        .body(4_000, 1_023)
+        .body(4_500, 1)
+        .body(9_499, 1_023)
+        .due(9_500, &too_slow());
+}
+
+#[test]
+fn i19_a_pause_of_reading_extends_the_window_by_its_length() {
+    Life::sent(post(1 << 20), limits())
+        .at(0, AWAIT_CLIENT)
+        .at(
+            3_000,
+            Input::Received {
+                bytes: 10,
+                last: false,
+            },
+        )
+        .at(3_000, AWAIT_UPSTREAM)
+        .at(50_000, Input::Passed)
+        .at(50_000, AWAIT_CLIENT)
+        .due(52_000, &too_slow());
+}
+
+#[test]
+fn i19_the_first_window_begins_with_the_first_read() {
+    let life = Life::new(post(100), limits()).at(8_000, Input::Connected { reused: false });
+    life.at(9_000, Input::HeadSent)
+        .at(9_000, AWAIT_CLIENT)
+        .due(14_000, &too_slow());
+}
+
+#[test]
+fn i20_the_average_is_judged_after_two_seconds() {
+    let rate = Limits {
+        min_body_rate: 1_000,
+        ..limits()
+    };
+    // 5,999 bytes are worth six seconds less a millisecond, though each window is met.
+    Life::sent(post(1 << 20), rate)
+        .at(0, AWAIT_CLIENT)
+        .body(1_000, 2_000)
+        .body(1_900, 3_999)
+        .due(5_999, &too_slow());
+    Life::sent(post(1 << 20), rate)
+        .at(0, AWAIT_CLIENT)
+        .due(2_000, &too_slow());
+}
+
+#[test]
+fn i20_the_stricter_of_rate_and_window_severs_and_both_answer_408() {
+    let slow = Limits {
+        min_body_rate: 100,
+        read_timeout: SECOND,
+        ..limits()
+    };
+    Life::sent(post(1 << 20), slow)
+        .at(0, AWAIT_CLIENT)
+        .due(1_000, &too_slow())
+        .at(1_000, Input::AnswerSent);
+    let drip = Limits {
+        read_timeout: Duration::ZERO,
+        ..slow
+    };
+    Life::sent(post(1 << 20), drip)
+        .at(0, AWAIT_CLIENT)
+        .due(2_000, &too_slow());
+}
+
+#[test]
+fn i21_the_total_severs_a_steady_body() {
+    let total = Limits {
+        body_timeout: 3 * SECOND,
+        ..limits()
+    };
+    let mut life = Life::sent(post(1 << 30), total).at(0, AWAIT_CLIENT);
+    for tenth in 1..30 {
+        life = life.body(tenth * 100, 1 << 20);
+    }
+    life.due(3_000, &too_slow());
+}
+
+#[test]
+fn i21_the_total_stands_still_while_toron_does_not_read() {
+    let total = Limits {
+        body_timeout: 3 * SECOND,
+        ..limits()
+    };
+    Life::sent(post(1 << 30), total)
+        .at(0, AWAIT_CLIENT)
+        .at(
+            1_000,
+            Input::Received {
+                bytes: 4_096,
+                last: false,
+            },
+        )
+        .at(1_000, AWAIT_UPSTREAM)
+        .at(11_000, Input::Passed)
+        .at(11_000, AWAIT_CLIENT)
+        .due(13_000, &too_slow());
+}
+
+#[test]
+fn i18_i29_a_zero_is_off() {
+    let off = Limits {
+        read_timeout: Duration::ZERO,
+        write_timeout: Duration::ZERO,
+        ..limits()
+    };
+    Life::sent(post(1 << 20), off)
+        .at(0, AWAIT_CLIENT)
+        .no_deadline();
+    Life::sent(get(), off)
+        .at(0, Input::FinalHead(plain()))
+        .at(0, Input::DownloadWaits(Side::Client))
+        .no_deadline();
+}
+
+#[test]
+fn i18_after_the_response_has_begun_a_slow_client_is_severed() {
+    Life::sent(post(1 << 20), limits())
+        .at(0, AWAIT_CLIENT)
+        .at(1_000, Input::FinalHead(plain()))
+        .due(5_000, &[Order::StopUpload, sever()]);
+}
+
+#[test]
+fn i25_while_waiting_only_the_response_header_timeout_runs() {
+    let short = Limits {
+        read_timeout: SECOND,
+        write_timeout: SECOND,
+        upstream_idle_timeout: 2 * SECOND,
+        min_body_rate: 100,
+        body_timeout: SECOND,
+        response_header_timeout: 60 * SECOND,
+        ..limits()
+    };
+    let timeout = [
+        Order::CloseUpstream,
+        Order::Answer(Verdict::ResponseHeaderTimeout),
+    ];
+    Life::sent(get(), short).due(60_000, &timeout);
+    Life::sent(post(10), short)
+        .at(0, AWAIT_CLIENT)
+        .at(
+            500,
+            Input::Received {
+                bytes: 10,
+                last: true,
+            },
+        )
+        .at(500, AWAIT_UPSTREAM)
+        .at(600, Input::Passed)
+        .at(600, Input::UploadDone)
+        .due(60_600, &timeout);
+    // The answer then has the time of a write.
+    Life::sent(get(), short)
+        .due(60_000, &timeout)
+        .due(61_000, &[sever()]);
+}
+
+#[test]
+fn i26_an_upstream_that_takes_no_byte_of_the_body_is_given_up() {
+    Life::sent(post(1 << 20), limits())
+        .at(0, AWAIT_CLIENT)
+        .at(
+            0,
+            Input::Received {
+                bytes: 4_096,
+                last: false,
+            },
+        )
+        .at(0, AWAIT_UPSTREAM)
+        .at(30_000, Input::Passed)
+        .due(
+            90_000,
+            &[
+                Order::CloseUpstream,
+                Order::StopUpload,
+                Order::Answer(Verdict::UpstreamIdle),
+            ],
+        );
+}
+
+#[test]
+fn i26_after_the_head_a_silent_upstream_costs_the_client_its_connection() {
+    Life::sent(get(), limits())
+        .at(1_000, Input::FinalHead(plain()))
+        .at(1_000, Input::DownloadWaits(Side::Client))
+        .at(2_000, Input::DownloadWaits(Side::Upstream))
+        .due(62_000, &[sever()]);
+}
+
+fn event_stream() -> Input {
+    Input::FinalHead(ResponseFacts {
+        event_stream: true,
+        ..plain()
+    })
+}
+
+#[test]
+fn i26_an_event_stream_may_be_silent() {
+    Life::sent(get(), limits())
+        .at(1_000, event_stream())
+        .at(2_000, Input::DownloadWaits(Side::Upstream))
+        .no_deadline();
+    // Also behind a body that the upstream took its time for.
+    Life::sent(post(100), limits())
+        .at(0, AWAIT_CLIENT)
+        .at(
+            0,
+            Input::Received {
+                bytes: 100,
+                last: true,
+            },
+        )
+        .at(0, AWAIT_UPSTREAM)
+        .at(1_000, event_stream())
+        .at(1_000, Input::DownloadWaits(Side::Upstream))
+        .at(2_000, Input::Passed)
+        .at(2_000, AWAIT_UPSTREAM)
+        .at(3_000, Input::Passed)
+        .at(3_000, Input::UploadDone)
+        .no_deadline();
+}
+
+#[test]
+fn i26_does_not_outlive_the_upload() {
+    let patient = Limits {
+        response_header_timeout: 90 * SECOND,
+        ..limits()
+    };
+    // The upstream reads no more, but may still be about to answer (I30).
+    Life::sent(post(1 << 20), patient)
+        .at(0, AWAIT_CLIENT)
+        .at(
+            0,
+            Input::Received {
+                bytes: 4_096,
+                last: false,
+            },
+        )
+        .at(0, AWAIT_UPSTREAM)
+        .at(1_000, Input::UpstreamWriteFailed { untouched: false })
+        .due(
+            91_000,
+            &[
+                Order::CloseUpstream,
+                Order::Answer(Verdict::ResponseHeaderTimeout),
+            ],
+        );
+}
+
+#[test]
+fn i29_the_client_must_take_a_quota_in_each_window() {
+    let sent = |bytes| Input::Sent {
+        bytes,
+        pending: 50_000,
+    };
+    Life::sent(get(), limits())
+        .at(0, Input::FinalHead(plain()))
+        .at(0, Input::DownloadWaits(Side::Client))
+        .at(4_000, sent(1_024))
+        .at(6_000, sent(1_023))
+        .due(9_000, &[sever()]);
+    // What is pending is less: it is enough to take that.
+    Life::sent(get(), limits())
+        .at(0, Input::FinalHead(plain()))
+        .at(0, Input::DownloadWaits(Side::Client))
+        .at(
+            4_000,
+            Input::Sent {
+                bytes: 10,
+                pending: 0,
+            },
+        )
+        .due(9_000, &[sever()]);
+}
+
+#[test]
+fn i32_the_header_deadline_counts_from_the_request_and_ends_with_the_final_head() {
+    let limits = Limits {
+        header_deadline: 3 * SECOND,
+        ..limits()
+    };
+    let late = Order::Answer(Verdict::HeaderDeadline);
+    // While dialling.
+    Life::new(get(), limits).due(3_000, &[Order::CloseUpstream, late]);
+    // An interim response does not disarm it.
+    Life::sent(get(), limits)
+        .at(1_000, Input::InterimHead { is_continue: false })
+        .at(1_000, Input::InterimSent)
+        .due(3_000, &[Order::CloseUpstream, late]);
+    // While the body comes.
+    Life::sent(post(1 << 20), limits)
+        .at(0, AWAIT_CLIENT)
+        .body(2_000, 2_048)
+        .due(3_000, &[Order::CloseUpstream, Order::StopUpload, late]);
+    // The final head does, and so does a 101.
+    let over = Life::sent(get(), limits).at(2_999, Input::FinalHead(plain()));
+    assert_eq!(over.transaction.deadline(), None);
+    let tunnel = Life::sent(upgrade(), limits).at(2_999, switch());
+    assert_eq!(
+        tunnel.transaction.deadline(),
+        Some(T0 + Duration::from_millis(62_999))
+    );
+}
+
+fn upgrade() -> Facts {
+    Facts {
+        upgrade: true,
+        ..get()
+    }
+}
+
+fn switch() -> Input {
+    Input::FinalHead(ResponseFacts {
+        switches: true,
+        ..plain()
+    })
+}
+
+fn request_deadline() -> Limits {
+    Limits {
+        request_deadline: 8 * SECOND,
+        ..limits()
+    }
+}
+
+#[test]
+fn i33_the_request_deadline_covers_everything_up_to_the_last_byte() {
+    let limits = request_deadline();
+    let late = Order::Answer(Verdict::RequestDeadline);
+    Life::new(get(), limits).due(8_000, &[Order::CloseUpstream, late]);
+    Life::sent(get(), limits).due(8_000, &[Order::CloseUpstream, late]);
+    // Headers, and then nothing, or bytes without an end.
+    Life::sent(get(), limits)
+        .at(10, Input::FinalHead(plain()))
+        .at(10, Input::DownloadWaits(Side::Upstream))
+        .due(8_000, &[sever()]);
+    Life::sent(get(), limits)
+        .at(10, event_stream())
+        .at(7_999, Input::DownloadWaits(Side::Client))
+        .due(8_000, &[sever()]);
+}
+
+#[test]
+fn i33_after_a_101_the_deadline_is_over_unless_it_covers_upgrades() {
+    let uncovered = Life::sent(upgrade(), request_deadline()).at(10, switch());
+    assert_eq!(
+        uncovered.transaction.deadline(),
+        Some(T0 + Duration::from_millis(60_010))
+    );
+    let covered = Limits {
+        deadline_covers_upgrades: true,
+        ..request_deadline()
+    };
+    Life::sent(upgrade(), covered)
+        .at(10, switch())
+        .at(7_000, Input::TunnelMoved)
+        .due(8_000, &[sever()]);
+    for half in [Side::Client, Side::Upstream] {
+        Life::sent(upgrade(), covered)
+            .at(10, switch())
+            .at(7_000, Input::TunnelHalfClosed(half))
+            .due(8_000, &[sever()]);
+    }
+}
+
+#[test]
+fn i39_a_route_may_take_a_fin_for_the_clients_end() {
+    let aborts = Limits {
+        half_close_aborts: true,
+        ..limits()
+    };
+    for limits in [limits(), aborts] {
+        let moments = [
+            Life::new(get(), limits),
+            Life::sent(get(), limits),
+            Life::sent(get(), limits).at(1, Input::InterimHead { is_continue: false }),
+            Life::sent(get(), limits).at(1, Input::FinalHead(plain())),
+        ];
+        for life in moments {
+            let life = life.at(2, Input::ClientEof);
+            let expected: &[Order] = match limits.half_close_aborts {
+                true => &[sever()],
+                false => &[],
+            };
+            assert_eq!(life.orders, expected);
+        }
+    }
+    let tunnel = Life::sent(upgrade(), aborts)
+        .at(1, switch())
+        .at(2, Input::TunnelHalfClosed(Side::Client))
+        .at(2, Input::ClientEof);
+    assert_eq!(tunnel.orders, [], "a tunnel passes the half-close on");
+}
+
+/// The end of a response that came while `owed` bytes of the body were.
+fn ends_owing(facts: Facts, limits: Limits) -> Order {
+    let life = Life::sent(facts, limits)
+        .at(0, AWAIT_CLIENT)
+        .at(1, Input::FinalHead(plain()))
+        .at(1, Input::DownloadWaits(Side::Client))
+        .at(2, Input::DownloadDone { surplus: false });
+    life.orders[life.orders.len() - 1]
+}
+
+#[test]
+fn i11_little_that_is_owed_is_drained_and_more_is_not() {
+    let drains = |owed| finish(ClientEnd::Drain { owed });
+    assert_eq!(ends_owing(post(1), limits()), drains(1));
+    assert_eq!(ends_owing(post(65_536), limits()), drains(65_536));
+    let lingers = finish(ClientEnd::Linger);
+    assert_eq!(ends_owing(post(65_537), limits()), lingers);
+    // How much is left of a chunked body is not known.
+    assert_eq!(ends_owing(post(u64::MAX), limits()), lingers);
+    let closing = Facts {
+        keep_alive: false,
+        ..post(10)
+    };
+    assert_eq!(ends_owing(closing, limits()), lingers);
+    let expects = Facts {
+        expects_continue: true,
+        ..post(10)
+    };
+    assert_eq!(ends_owing(expects, limits()), drains(10));
+}
+
+#[test]
+fn i11_what_has_come_meanwhile_is_not_owed() {
+    let life = Life::sent(post(70_000), limits())
+        .at(0, AWAIT_CLIENT)
+        .at(
+            0,
+            Input::Received {
+                bytes: 10_000,
+                last: false,
+            },
+        )
+        .at(1, Input::UpstreamWriteFailed { untouched: false });
+    assert!(life.transaction.may_go_on());
+    assert!(!life.transaction.will_keep_client());
+    let life = life
+        .at(1, Input::FinalHead(plain()))
+        .at(2, Input::DownloadDone { surplus: false });
+    assert_eq!(life.orders, [finish(ClientEnd::Drain { owed: 60_000 })]);
+}
+
+#[test]
+fn i9_an_answer_of_torons_own_does_not_drain() {
+    let life = Life::sent(post(10), limits())
+        .at(0, AWAIT_CLIENT)
+        .at(
+            1,
+            Input::UpstreamGone {
+                response_begun: false,
+            },
+        )
+        .at(2, Input::AnswerSent);
+    assert_eq!(life.orders, [finish(ClientEnd::Linger)]);
+}
