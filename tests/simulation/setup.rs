@@ -51,6 +51,7 @@ firewall:
   rate_limit_burst: 1000000
   max_connections_per_ip: 100000
   auto_block_threshold: 0
+  max_tracked_addresses: 100
 ";
 
 const ROUTES: &str = "\
