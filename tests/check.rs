@@ -97,7 +97,7 @@ reactors      128
 request head  8KiB and 100 fields within 5s (the stricter of server and firewall)
 
 ROUTE                      TARGET                                                    CEILING         CAP
-example.com/upload [POST]  http://10.0.0.1:9000, http://10.0.0.2:9000/v1 (weight 3)  200MiB (route)  32 (guardrail, not enforced yet)
+example.com/upload [POST]  http://10.0.0.1:9000, http://10.0.0.2:9000/v1 (weight 3)  200MiB (route)  32 (guardrail)
   read 1m30s (route), write 5s (default), body off (route), body rate 100B/s (default), response header 10s (default), upstream idle 1m (default), upgrade idle 1m (default), chunked normalize (default)
 /                          responds 404                                              1MiB (server)   none (default)
   read 5s (default), write 5s (default)

@@ -37,6 +37,7 @@ on_both_engines! {
     i21_a_steady_body_has_a_total_time
     i26_an_upstream_that_stalls_in_its_response
     i29_a_client_that_does_not_read
+    i29_a_client_that_reads_slowly
     i32_a_header_deadline_with_an_answer_of_its_own
     i33_a_response_without_an_end
     i33_a_deadline_that_covers_upgrades
@@ -114,7 +115,7 @@ fn assert_408(client: &mut Client) {
 fn i18_a_body_that_stops_is_answered_408(engine: Engine) {
     let rig = Rig::new(engine, &[("read_timeout", "300ms"), ("min_body_rate", "0")]);
     rig.answers(vec![Step::Hang]);
-    let mut client = rig.client(&(post(10_000) + "begin"));
+    let mut client = rig.client(&(post(100_000) + "begin"));
     assert_408(&mut client);
     rig.upstream_was_cut();
     assert!(rig
@@ -184,6 +185,27 @@ fn i29_a_client_that_does_not_read(engine: Engine) {
         let sent = rig.upstream.connections()[0].sent.len();
         assert!(sent < 64 << 20, "{framing}: {sent}");
     }
+}
+
+/// 200 KB a second: a send buffer that has grown to megabytes is not a third free for many windows.
+fn i29_a_client_that_reads_slowly(engine: Engine) {
+    let rig = Rig::new(engine, &[("write_timeout", "1s")]);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 64 << 20);
+    let mut bytes = head.into_bytes();
+    bytes.resize(bytes.len() + (64 << 20), b'x');
+    rig.answers(vec![Step::Send(bytes)]);
+    let mut client = rig.client(GET);
+    rig.upstream_has_request();
+    for _ in 0..50 {
+        assert!(client.receive(20_000, Instant::now() + PATIENCE));
+        // The rate is what the test is about.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let cut = |c: &Connection| c.ended.is_some() || c.closed_here;
+    assert!(
+        !rig.upstream.connections().iter().any(cut),
+        "severed though it reads"
+    );
 }
 
 fn i32_a_header_deadline_with_an_answer_of_its_own(engine: Engine) {
@@ -262,7 +284,7 @@ fn i39_a_half_close_that_aborts(engine: Engine) {
     assert!(client.received.is_empty(), "{}", show(&client.received));
 }
 
-/// The upstream may answer before it has the body.
+/// Short bodies are collected as a rule, and then nothing is owed.
 const STREAMED: [(&str, &str); 1] = [("stream_request_body", "true")];
 const UNAUTHORIZED: &[u8] = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
 

@@ -80,9 +80,14 @@ const NGINX_KINDS: [&str; 23] = [
 
 #[test]
 fn the_runner_finds_the_faults_of_nginx_and_no_others() {
-    let known = |id: &str| NGINX_FAILS.iter().find(|(k, _)| *k == id);
+    let known = |id: &str| {
+        let case = id.split(' ').next();
+        NGINX_FAILS.iter().find(|(k, _)| Some(*k) == case)
+    };
+    // nginx has one mode of reading chunks.
     let jobs: Vec<_> = bank::jobs()
         .into_iter()
+        .filter(|j| !j.id.ends_with("[passthrough]"))
         .filter(|j| NGINX_KINDS.contains(&j.kind.as_str()) || known(&j.id).is_some())
         .collect();
     let failures = bank::play(&jobs, Engine::Epoll, Toron::start_stand_in);

@@ -47,6 +47,7 @@ const IN_FORCE: &[&str] = &[
     "slow-client",
     "redirect-rewrite",
     "cookie-rewrite",
+    "concurrency",
 ];
 
 fn play_kinds_in_force(engine: Engine) {

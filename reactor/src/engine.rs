@@ -301,6 +301,11 @@ pub trait Engine {
     /// of stream; `WouldBlock`: wait for [`Op::Readable`].
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize>;
 
+    /// Bytes given to a socket that the other side's kernel has not acknowledged (`SIOCOUTQ`): how
+    /// far behind the peer is, which [`Op::Writable`] does not tell (it waits for a third of the send
+    /// buffer).
+    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize>;
+
     /// Whether a connection on which nothing is in flight but polls, and perhaps a receive, can be
     /// used: no end of stream, no stray bytes, no error. What a receive has taken already is not
     /// seen here: ask [`Engine::is_pending`] as well.

@@ -480,6 +480,11 @@ impl Engine for EpollEngine {
         self.slot(fd).failure.read(result)
     }
 
+    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
+        self.system_calls += 1;
+        sys::socket::unacknowledged(fd)
+    }
+
     fn is_idle(&mut self, fd: Fd) -> bool {
         self.system_calls += 1;
         sys::socket::is_quiet(fd)

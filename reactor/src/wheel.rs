@@ -295,6 +295,28 @@ mod tests {
         assert_eq!(wheel.len(), 1);
     }
 
+    /// A receive that moves a deadline on leaves the wheel as it is: no list is touched, no bitmap.
+    #[test]
+    fn i22_a_deadline_that_moves_on_is_filed_once() {
+        let mut wheel = Wheel::new(ms(1_000));
+        let a = wheel.insert(key(1));
+        wheel.arm(a, Some(ms(1_100)));
+        let filed = |wheel: &Wheel| {
+            let slots: Vec<u64> = wheel.levels.iter().map(|level| level.occupied).collect();
+            (slots, wheel.next_wakeup())
+        };
+        let before = filed(&wheel);
+        for moved in 1..10_000 {
+            wheel.arm(a, Some(ms(1_100 + moved)));
+            assert_eq!(filed(&wheel), before, "moved by {moved} ms");
+        }
+        // The entry fires early, and is put back to where its deadline is by then.
+        assert_eq!(fired(&mut wheel, ms(1_200)), []);
+        assert_ne!(filed(&wheel), before);
+        assert_eq!(fired(&mut wheel, ms(11_098)), []);
+        assert_eq!(fired(&mut wheel, ms(11_100)), [1]);
+    }
+
     #[test]
     fn a_deadline_in_the_past_fires_at_once() {
         let mut wheel = Wheel::new(ms(1_001));

@@ -130,8 +130,6 @@ fn row(route: &Route) -> [String; 4] {
     let cap = limits
         .max_concurrency
         .map_or("none".to_owned(), |cap| cap.to_string());
-    let pending = limits.max_concurrency.is_some() && is_pending("routes[].max_concurrency");
-    let later = if pending { ", not enforced yet" } else { "" };
     [
         show_key(route),
         target,
@@ -140,7 +138,7 @@ fn row(route: &Route) -> [String; 4] {
             show_size(limits.max_body_bytes),
             sources.max_body_bytes.as_str()
         ),
-        format!("{cap} ({}{later})", sources.max_concurrency.as_str()),
+        format!("{cap} ({})", sources.max_concurrency.as_str()),
     ]
 }
 

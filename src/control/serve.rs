@@ -19,6 +19,7 @@ use super::logs::{start_access_log, start_error_log, AccessWriter, ErrorLog, Reo
 use super::resolve::{Endpoints, Resolver};
 use crate::args::ServeArgs;
 use crate::http::answer::{Answer, Rendering};
+use crate::policy::bulkhead::Bulkheads;
 use crate::policy::settings::{Endpoint, EngineChoice, RouteKind, Settings};
 use crate::policy::snapshot::Snapshot;
 use crate::server::access_log::{self, AccessLog};
@@ -35,12 +36,19 @@ const FIRST_RESOLVE: Duration = Duration::from_secs(2);
 /// and a copied body hold one each.
 const BUFFERS: usize = 4096;
 
+/// What routes keep over reloads.
+#[derive(Default)]
+struct Kept {
+    endpoints: Endpoints,
+    bulkheads: Bulkheads,
+}
+
 /// Runs the server until it is told to end.
 #[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
     let inputs = Inputs::from_environment(args.config.clone(), args.routes.clone());
-    let mut endpoints = Endpoints::default();
-    let loaded = match load(&inputs, &mut endpoints) {
+    let mut kept = Kept::default();
+    let mut loaded = match load(&inputs, &mut kept.endpoints) {
         Ok(loaded) => loaded,
         Err(rejected) => {
             for finding in rejected.faults.iter().chain(&rejected.warnings) {
@@ -49,6 +57,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    loaded.snapshot.keep_counters(&mut kept.bulkheads);
     let error_log = match start_error_log(&loaded.snapshot.settings.logging) {
         Ok(error_log) => error_log,
         Err(error) => {
@@ -56,7 +65,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let outcome = serve(&inputs, endpoints, loaded, &error_log);
+    let outcome = serve(&inputs, kept, loaded, &error_log);
     if let Err(error) = &outcome {
         log::error!("{error}");
     }
@@ -68,12 +77,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
 }
 
-fn serve(
-    inputs: &Inputs,
-    mut endpoints: Endpoints,
-    loaded: Loaded,
-    error_log: &ErrorLog,
-) -> io::Result<()> {
+fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io::Result<()> {
     let settings = Arc::clone(&loaded.snapshot.settings);
     let reopeners = Reopeners::default();
     reopeners.add(error_log.reopener.clone());
@@ -129,7 +133,7 @@ fn serve(
         resolver,
         reopeners,
     };
-    process.mind(signals, &mut endpoints);
+    process.mind(signals, &mut kept);
     drop(listeners);
     if let Some(writer) = log_writer {
         writer.wait();
@@ -203,10 +207,10 @@ struct Process<'a> {
 }
 
 impl Process<'_> {
-    fn mind(self, mut signals: Signals, endpoints: &mut Endpoints) {
+    fn mind(self, mut signals: Signals, kept: &mut Kept) {
         let ending = signals.forever().find(|&signal| match signal {
             SIGHUP => {
-                self.reload(endpoints);
+                self.reload(kept);
                 false
             }
             SIGUSR1 => {
@@ -233,8 +237,8 @@ impl Process<'_> {
     }
 
     /// Reads both files anew. A bad file changes nothing.
-    fn reload(&self, endpoints: &mut Endpoints) {
-        let loaded = match load(self.inputs, endpoints) {
+    fn reload(&self, kept: &mut Kept) {
+        let mut loaded = match load(self.inputs, &mut kept.endpoints) {
             Ok(loaded) => loaded,
             Err(rejected) => {
                 for finding in &rejected.faults {
@@ -269,6 +273,7 @@ impl Process<'_> {
         if !self.resolver.wait_until_tried(FIRST_RESOLVE) {
             log::warn!("reload: some upstream names are not resolved yet");
         }
+        loaded.snapshot.keep_counters(&mut kept.bulkheads);
         self.shared.snapshot.store(Arc::new(loaded.snapshot));
         self.pool.send_to_running(|_| Message::Changed);
         log::info!("reload: done");

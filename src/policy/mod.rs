@@ -6,6 +6,7 @@
 //! [`firewall`] decides about client addresses, and keeps what it knows of them over reloads.
 
 pub mod balance;
+pub mod bulkhead;
 pub mod cidr;
 pub mod firewall;
 mod map;

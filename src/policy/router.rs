@@ -632,4 +632,4 @@ fn parse_port(digits: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 #[path = "router_tests.rs"]
-mod tests;
+pub(crate) mod tests;

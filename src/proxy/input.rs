@@ -88,6 +88,13 @@ pub enum Input {
         /// How many are at hand for it.
         pending: u64,
     },
+    /// What the client itself has acknowledged, whatever the kernel holds for it.
+    Taken {
+        /// How many bytes since the last look.
+        bytes: u64,
+        /// How many it has not acknowledged.
+        queued: u64,
+    },
     /// The download has nothing to do until this side moves.
     DownloadWaits(Side),
     /// The last byte of the response has been taken by the client.
@@ -156,7 +163,7 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
             D::Answering => true,
             D::Waiting | D::Moving | D::Done | D::Tunnel => false,
         },
-        Input::Sent { .. } => match download {
+        Input::Sent { .. } | Input::Taken { .. } => match download {
             D::Moving | D::Interim => talking,
             D::Answering => true,
             D::Waiting | D::Done | D::Tunnel => false,

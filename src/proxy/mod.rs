@@ -1,7 +1,7 @@
 //! The life of one request, without any input or output of its own.
 //!
 //! ```text
-//!   facts, input ──▶ transaction (state; reading, window, pace, clock) ──▶ order
+//!   facts, input ──▶ transaction (state; reading, writing, window, pace, clock) ──▶ order
 //! ```
 
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -15,3 +15,4 @@ pub mod reading;
 pub mod state;
 pub mod transaction;
 pub mod window;
+pub mod writing;

@@ -30,10 +30,8 @@ pub use super::input::{possible, ConnectFailure, Input, Side};
 pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict, DRAIN_MOST};
 use super::reading::Reading;
 pub use super::state::{Download, Upload};
-use super::window::Window;
+use super::writing::Writing;
 
-/// A window of the client's receiving must move so many bytes (I29).
-const WRITE_QUOTA: u64 = 1024;
 /// An upstream that says nothing for this long does not mind a 100 from toron (I11).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
@@ -67,7 +65,7 @@ pub struct Transaction {
     header_deadline_at: Option<Time>,
     request_deadline_at: Option<Time>,
     reading: Reading,
-    write_window: Window,
+    writing: Writing,
 }
 
 fn after(now: Time, length: Duration) -> Option<Time> {
@@ -105,7 +103,7 @@ impl Transaction {
             header_deadline_at: after(now, limits.header_deadline),
             request_deadline_at: after(now, limits.request_deadline),
             reading: Reading::new(&limits),
-            write_window: Window::new(limits.write_timeout, WRITE_QUOTA),
+            writing: Writing::new(limits.write_timeout),
         };
         let mut out = Orders::none();
         if facts.collect {
@@ -154,6 +152,12 @@ impl Transaction {
             Input::BadHead => self.answer(now, Verdict::InvalidResponse, &mut out),
             Input::InterimSent => self.interim_sent(),
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
+            Input::Taken { bytes, queued } => {
+                if self.writing.taken(now, bytes, queued) {
+                    self.client_too_slow = true;
+                    self.sever(&mut out);
+                }
+            }
             Input::DownloadWaits(side) => self.download_waits(now, side),
             Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
             Input::BadResponseBody => self.sever(&mut out),
@@ -166,28 +170,6 @@ impl Transaction {
         }
         self.check();
         out
-    }
-
-    /// The earliest deadline in force.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        if self.finished {
-            return None;
-        }
-        [
-            self.connect_at,
-            self.continue_at,
-            self.response_header_at,
-            self.upstream_idle_at,
-            self.tunnel_idle_at,
-            self.header_deadline_at,
-            self.request_deadline_at,
-            self.reading.deadline(),
-            self.write_window.deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
     }
 
     /// Where the upload is.
@@ -486,7 +468,7 @@ impl Transaction {
         }
         if wanted && self.facts.takes_interim {
             self.download = Download::Interim;
-            self.write_window.run(now);
+            self.writing.run(now);
             out.push(Order::SendInterim);
         } else {
             out.push(Order::SkipInterim);
@@ -496,7 +478,7 @@ impl Transaction {
     fn interim_sent(&mut self) {
         if self.download == Download::Interim {
             self.download = Download::Waiting;
-            self.write_window.stop();
+            self.writing.stop();
         }
     }
 
@@ -526,17 +508,17 @@ impl Transaction {
     }
 
     fn sent(&mut self, now: Time, bytes: u64, pending: u64) {
-        self.write_window.progress(now, bytes, pending);
+        self.writing.progress(now, bytes, pending);
     }
 
     fn download_waits(&mut self, now: Time, side: Side) {
         match side {
             Side::Client => {
-                self.write_window.run(now);
+                self.writing.run(now);
                 self.upstream_idle_at = None;
             }
             Side::Upstream => {
-                self.write_window.stop();
+                self.writing.stop();
                 if !self.is_event_stream() && self.download == Download::Moving {
                     self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
                 }
@@ -594,7 +576,7 @@ impl Transaction {
         // A client that was too slow is not waited for (I9, I18).
         debug_assert_eq!(self.client_too_slow, verdict == Verdict::ClientTooSlow);
         self.download = Download::Answering;
-        self.write_window.run(now);
+        self.writing.run(now);
         out.push(Order::Answer(verdict));
     }
 
@@ -635,83 +617,9 @@ impl Transaction {
             keep_upstream,
         }));
     }
-
-    // ---- deadlines ----
-
-    fn tick(&mut self, now: Time, out: &mut Orders) {
-        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if due(self.request_deadline_at) {
-            self.answer(now, Verdict::RequestDeadline, out);
-        } else if due(self.header_deadline_at) {
-            self.answer(now, Verdict::HeaderDeadline, out);
-        } else if due(self.connect_at) {
-            out.push(Order::CloseUpstream);
-            self.connect_at = None;
-            self.connect_failed_by_time(now, out);
-        } else if due(self.response_header_at) {
-            self.answer(now, Verdict::ResponseHeaderTimeout, out);
-        } else if due(self.reading.deadline()) {
-            self.client_too_slow = true;
-            self.answer(now, Verdict::ClientTooSlow, out);
-        } else if due(self.write_window.deadline()) {
-            self.client_too_slow = true;
-            self.sever(out);
-        } else if due(self.tunnel_idle_at) {
-            self.sever(out);
-        } else if due(self.upstream_idle_at) {
-            self.answer(now, Verdict::UpstreamIdle, out);
-        } else if due(self.continue_at) {
-            self.send_continue(now, out);
-        }
-    }
-
-    fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
-        if !self.connect_elsewhere(now, out) {
-            self.answer_without_close(now, Verdict::ConnectFailed, out);
-        }
-    }
-
-    fn send_continue(&mut self, now: Time, out: &mut Orders) {
-        if self.download == Download::Interim {
-            // Another interim response is on its way to the client.
-            self.continue_at = Some(now + CONTINUE_AFTER);
-            return;
-        }
-        self.continue_at = None;
-        if self.continued || self.download != Download::Waiting {
-            return;
-        }
-        self.continued = true;
-        self.reading.run(now);
-        out.push(Order::SendContinue);
-    }
-
-    fn check(&self) {
-        if cfg!(debug_assertions) {
-            let Transaction {
-                upload, download, ..
-            } = *self;
-            assert!(
-                self.finished
-                    || upload != Upload::Held
-                    || self.connect_at.is_some()
-                    || self.limits.connect_timeout.is_zero()
-                    || download == Download::Answering,
-                "held without a deadline: {self:?}"
-            );
-            assert!(
-                self.finished
-                    || (upload == Upload::Tunnel && download != Download::Done)
-                        == (download == Download::Tunnel && upload != Upload::Done),
-                "half a tunnel: {self:?}"
-            );
-            assert!(
-                !(download == Download::Answering && upload == Upload::Moving),
-                "answering while the body moves: {self:?}"
-            );
-        }
-    }
 }
+
+mod deadlines;
 
 #[cfg(test)]
 mod tests;

@@ -113,7 +113,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             // Writing to a String cannot fail.
             let _ = write!(text, ",\"{name}\":{value}");
         }
-        text.push('}');
+        text.push_str(",\"routes\":[");
+        push_routes(&self.core.snapshot, &mut text);
+        text.push_str("]}");
         text
     }
 
@@ -183,6 +185,24 @@ pub(crate) fn describe(request: &RequestHead<'_, '_>, path: &[u8], out: &mut Vec
     );
     out.push(b' ');
     cut(path, LOGGED.2, out);
+}
+
+/// Routes with a cap or with requests in flight, in order of matching.
+fn push_routes(snapshot: &Snapshot, text: &mut String) {
+    let mut between = "";
+    for (route, in_flight) in snapshot.in_flight() {
+        let cap = route.limits.max_concurrency;
+        if cap.is_none() && in_flight == 0 {
+            continue;
+        }
+        let name = serde_json::Value::from(route.name.as_str());
+        let cap = cap.map_or("null".to_owned(), |cap| cap.to_string());
+        let _ = write!(
+            text,
+            "{between}{{\"route\":{name},\"in_flight\":{in_flight},\"cap\":{cap}}}"
+        );
+        between = ",";
+    }
 }
 
 /// Who may use `/internal/`: by the client's address, which nobody must be able to hide behind a

@@ -234,6 +234,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Goes on with the client connection after everything was sent.
     pub(crate) fn end_client(&mut self, session: &mut Session, end: ClientEnd) {
+        session.permit = None;
         match end {
             ClientEnd::Keep if !session.eof || session.has_leftover() => self.next_head(session),
             ClientEnd::Keep | ClientEnd::Close if !session.has_leftover() => {
@@ -357,6 +358,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         self.end_exchange(session, false);
+        session.permit = None;
         session.phase = Phase::Gone;
         self.cx.engine.close(session.fd, how);
         self.cx.wheel.remove(session.timer);

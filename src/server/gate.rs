@@ -44,7 +44,7 @@ impl Server {
             let mut session = Session::new(token, fd, peer, timer, now);
             session.client = client;
             session.awaits_proxy_header = settings.proxy_protocol && client.is_proxy;
-            session.permit = admission.permit;
+            session.account = admission.permit;
             session
         });
         self.core.sessions += 1;
@@ -111,7 +111,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return None;
         }
         let now = self.now();
-        let permit = session.permit.as_mut();
+        let permit = session.account.as_mut();
         let firewall = &self.core.shared.firewall;
         let decision = firewall.request(&settings.firewall, session.client, permit, now);
         self.note(session.client.address, "request", decision);
@@ -126,7 +126,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(super) fn note_slowness(&mut self, session: &mut Session) {
         let rules = &self.core.snapshot.settings.firewall;
         let (firewall, now) = (&self.core.shared.firewall, self.now());
-        let blocked = firewall.violate(rules, session.client, session.permit.as_mut(), now);
+        let blocked = firewall.violate(rules, session.client, session.account.as_mut(), now);
         if let Some(Cause { observed, .. }) = blocked {
             let client = session.client.address;
             log::info!("{client}: blocked after {observed} violations, the last for slowness");

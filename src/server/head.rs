@@ -130,7 +130,12 @@ impl<E: Engine> Kit<'_, '_, E> {
                 session.scanner = HeadScanner::request();
             }
             Verdict::Refuse(refusal) => self.refuse(session, refusal),
-            Verdict::Written { whole, keep_alive } => {
+            Verdict::Written {
+                whole,
+                keep_alive,
+                permit,
+            } => {
+                session.permit = permit;
                 self.answer_written(session, whole, keep_alive);
             }
         }

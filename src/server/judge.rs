@@ -1,6 +1,7 @@
 //! Between phase 1 and the dial: what may go on, and what is refused.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use toron_reactor::{Buf, Engine};
 
@@ -12,9 +13,11 @@ use super::session::Session;
 use super::state::Exchange;
 use super::{Kit, Pinned};
 use crate::http::answer::{Answer, Rendering};
+use crate::http::chunk::{Decoder, Event};
 use crate::http::method::Method;
 use crate::http::path::normalise;
 use crate::http::{Expect, RequestBody, RequestFacts, RequestHead, Target};
+use crate::policy::bulkhead::Permit;
 use crate::policy::router::Lookup;
 use crate::policy::settings::{ChunkedMode, Route, RouteKind, Settings};
 use crate::proxy::transaction::Orders;
@@ -28,15 +31,25 @@ pub(super) struct Arrival<'a, 'b, 'f> {
     pub(super) path: &'a [u8],
     /// The whole buffer, head included.
     pub(super) input: &'a Buf,
-    /// The length of the request, if it is whole in the buffer.
+    /// The length of the request, if it is whole in the buffer; a chunked one never counts as such.
     pub(super) whole: Option<usize>,
 }
 
 impl Arrival<'_, '_, '_> {
+    /// The length of the request, if nothing of it is owed when toron answers by itself.
+    fn nothing_owed(&self) -> Option<usize> {
+        let chunked = || match self.request.facts.body {
+            RequestBody::Chunked => chunked_length(self.input.get(self.head_len..)?),
+            RequestBody::None | RequestBody::Length(_) => None,
+        };
+        self.whole
+            .or_else(|| chunked().map(|body| self.head_len + body))
+    }
+
     fn refusal(&self, answer: Answer) -> Refusal {
         Refusal {
             answer,
-            whole: self.whole,
+            whole: self.nothing_owed(),
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
@@ -58,11 +71,20 @@ impl Arrival<'_, '_, '_> {
         Verdict::Refuse(refusal)
     }
 
+    /// For an answer in the scratch buffer that holds no slot.
+    fn written(&self, keep_alive: bool) -> Verdict {
+        Verdict::Written {
+            whole: self.nothing_owed(),
+            keep_alive,
+            permit: None,
+        }
+    }
+
     fn rendering<'r>(&self, draining: bool, allow: &'r str) -> Rendering<'r> {
         Rendering {
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
-            keep_alive: self.request.facts.keep_alive && self.whole.is_some() && !draining,
+            keep_alive: self.request.facts.keep_alive && self.nothing_owed().is_some() && !draining,
             allow,
         }
     }
@@ -80,6 +102,8 @@ pub(super) enum Verdict {
     Written {
         whole: Option<usize>,
         keep_alive: bool,
+        /// The slot of the route that answers, until the answer has been sent.
+        permit: Option<Permit>,
     },
 }
 
@@ -131,13 +155,12 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// The checks between the firewall and the dial, in their order: built-in endpoints, route,
-    /// chunked mode, declared length, target. No step after a refusal runs.
+    /// chunked mode, declared length, bulkhead, target. No step after a refusal runs.
     fn judge(&mut self, session: &mut Session, arrival: &Arrival<'_, '_, '_>) -> Verdict {
         let Arrival {
             snapshot,
             request,
             path,
-            whole,
             ..
         } = *arrival;
         let draining = self.core.is_draining();
@@ -148,7 +171,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     self.core.scratch.clear();
                     let rendering = arrival.rendering(draining, "");
                     let keep_alive = write_json(&text, &rendering, &mut self.core.scratch);
-                    Verdict::Written { whole, keep_alive }
+                    arrival.written(keep_alive)
                 }
             };
         }
@@ -165,22 +188,44 @@ impl<E: Engine> Kit<'_, '_, E> {
                 let allow = allow.join(", ");
                 let rendering = arrival.rendering(draining, &allow);
                 let keep_alive = self.write_answer(Answer::MethodNotAllowed, &rendering);
-                return Verdict::Written { whole, keep_alive };
+                return arrival.written(keep_alive);
             }
         };
         if let Some(answer) = check_body(&request.facts, route) {
             return arrival.refuse(answer);
         }
+        let Some(permit) = snapshot.admit(route) else {
+            return arrival.refuse(Answer::RouteFull);
+        };
+        self.take_on(session, arrival, route, permit)
+    }
+
+    /// A request that has passed all checks and holds its slot.
+    fn take_on(
+        &mut self,
+        session: &mut Session,
+        arrival: &Arrival<'_, '_, '_>,
+        route: &Arc<Route>,
+        permit: Permit,
+    ) -> Verdict {
         match &route.kind {
             RouteKind::Respond(fixed) => {
                 self.core.scratch.clear();
-                let rendering = arrival.rendering(draining, "");
+                let rendering = arrival.rendering(self.core.is_draining(), "");
                 let keep_alive = fixed_answer(fixed).write(&rendering, &mut self.core.scratch);
-                Verdict::Written { whole, keep_alive }
+                Verdict::Written {
+                    whole: arrival.nothing_owed(),
+                    keep_alive,
+                    permit: Some(permit),
+                }
             }
             RouteKind::Upstream(upstream) => {
                 match self.prepare(session, arrival, route, upstream) {
-                    Ok(Some((exchange, orders))) => Verdict::Proxy(exchange, orders),
+                    Ok(Some((mut exchange, orders))) => {
+                        exchange.permit = Some(permit);
+                        Verdict::Proxy(exchange, orders)
+                    }
+                    // Judged again when there is a buffer: nothing is in flight until then.
                     Ok(None) => Verdict::Wait,
                     Err(answer) => arrival.refuse(answer),
                 }
@@ -198,6 +243,22 @@ fn whole_length(facts: &RequestFacts, head_len: usize, have: usize) -> Option<us
             (end <= have).then_some(end)
         }
         RequestBody::Chunked => None,
+    }
+}
+
+/// The length of a chunked body with its framing, if all of it is there and well formed.
+fn chunked_length(bytes: &[u8]) -> Option<usize> {
+    let mut decoder = Decoder::default();
+    let mut trailers = Vec::new();
+    let mut at = 0;
+    loop {
+        let step = decoder.feed(bytes.get(at..)?, &mut trailers);
+        at += step.consumed;
+        match step.event {
+            Event::Data { .. } => {}
+            Event::Done => return Some(at),
+            Event::NeedMore | Event::Fault(_) => return None,
+        }
     }
 }
 

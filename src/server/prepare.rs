@@ -12,6 +12,7 @@ use super::collected::{intake, Collected, Intake};
 use super::head::MOST_FIELDS;
 use super::judge::Arrival;
 use super::session::{Phase, Session};
+use super::splice::SPLICE_MIN;
 use super::state::{Download, Exchange, Upload};
 use super::{Kit, Pinned};
 use crate::http::answer::Answer;
@@ -167,6 +168,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 transaction,
                 snapshot: Rc::clone(snapshot),
                 route: 0,
+                permit: None,
                 facts,
                 started,
                 head_len: 0,
@@ -187,6 +189,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 status: 0,
                 bytes_in: 0,
                 bytes_out: 0,
+                bytes_taken: 0,
                 host: Vec::new(),
                 log: Vec::new(),
             });
@@ -285,6 +288,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 fn first_portion(facts: &RequestFacts, have: &[u8], buf: &mut Buf) -> (Source, usize) {
     match facts.body {
         RequestBody::None => (Source::None, 0),
+        // It is streamed: what has come stays where it is until the head is sent, so that an upload
+        // takes one buffer and not two (64 uploads at once took 7 MiB so, 4 MiB like this).
+        RequestBody::Length(n) if n > SPLICE_MIN => (Source::Length(n), 0),
         RequestBody::Length(n) => {
             let wanted = usize::try_from(n).unwrap_or(usize::MAX).min(have.len());
             let taken = buf.extend(have.get(..wanted).unwrap_or_default());

@@ -6,7 +6,8 @@ use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
 use super::state::Exchange;
 use crate::http::HeadScanner;
-use crate::policy::firewall::{Client, Permit, Told};
+use crate::policy::bulkhead::Permit;
+use crate::policy::firewall::{Client, Permit as Account, Told};
 use crate::proxy::transaction::ClientEnd;
 
 /// Where a client connection is.
@@ -108,7 +109,7 @@ pub struct Session {
     /// A PROXY protocol header has to come before anything else.
     pub awaits_proxy_header: bool,
     /// Counts the connection for the firewall; none for one that is refused.
-    pub permit: Option<Permit>,
+    pub account: Option<Account>,
     /// The connection is refused, and told why.
     pub told: Option<Told>,
     /// The present request has passed the firewall.
@@ -151,6 +152,8 @@ pub struct Session {
     pub unsent: Option<(Vec<u8>, Tag)>,
     /// Bytes on their way to the client.
     pub output: Output,
+    /// The slot of the route whose fixed answer is being sent.
+    pub permit: Option<Permit>,
     /// The request under way.
     pub exchange: Option<Box<Exchange>>,
 }
@@ -168,7 +171,7 @@ impl Session {
                 is_proxy: false,
             },
             awaits_proxy_header: false,
-            permit: None,
+            account: None,
             told: None,
             admitted: false,
             timer,
@@ -190,6 +193,7 @@ impl Session {
             spare: None,
             unsent: None,
             output: Output::default(),
+            permit: None,
             exchange: None,
         }
     }

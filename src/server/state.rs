@@ -9,6 +9,7 @@ use super::body::{Framing, Source};
 use super::collected::Collected;
 use super::Pinned;
 use crate::http::{HeadScanner, RequestFacts};
+use crate::policy::bulkhead::Permit;
 use crate::policy::settings::Route;
 use crate::proxy::transaction::Transaction;
 
@@ -21,6 +22,8 @@ pub struct Exchange {
     pub snapshot: Rc<Pinned>,
     /// Its route in the snapshot.
     pub route: usize,
+    /// Its slot of the route, until the request has ended or toron answers in the upstream's place.
+    pub permit: Option<Permit>,
     /// What the request asked for.
     pub facts: RequestFacts,
     /// When the head had come.
@@ -62,6 +65,8 @@ pub struct Exchange {
     pub bytes_in: u64,
     /// Bytes sent to the client.
     pub bytes_out: u64,
+    /// Those that it had acknowledged when it was looked at last; wraps.
+    pub bytes_taken: u64,
     /// Host that the client asked for, where redirects are rewritten.
     pub host: Vec<u8>,
     /// Method, host and path for the access log, if there is one.

@@ -12,7 +12,7 @@ use crate::plan::{End, Fate, Framing, Intake, Request, Route};
 use crate::setup;
 
 /// All answers that the configuration can bring about.
-const ANSWERS: [Answer; 19] = [
+const ANSWERS: [Answer; 20] = [
     Answer::BufferMemory,
     Answer::BadRequest,
     Answer::RequestTimeout,
@@ -30,6 +30,7 @@ const ANSWERS: [Answer; 19] = [
     Answer::VersionNotSupported,
     Answer::NotFound,
     Answer::MethodNotAllowed,
+    Answer::RouteFull,
     Answer::Healthy,
     Answer::Draining,
 ];
@@ -148,6 +149,9 @@ fn canned(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledger) {
         response.head.field("content-type"),
         Some("application/json")
     );
+    if *answer == Answer::RouteFull {
+        return full(id, response, ledger);
+    }
     not_early(now, id, *answer, ledger);
     let fate = request.fate();
     // A stale connection is noticed too late: only what can be sent again is.
@@ -162,6 +166,17 @@ fn canned(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledger) {
         }
     }
     blames(request, *answer, ledger);
+}
+
+/// The route had no slot (I13): whether it should have had one, the scene's own count tells.
+fn full(id: usize, response: &Response<'_>, ledger: &mut Ledger) {
+    let request = &ledger.plan.requests[id];
+    assert!(matches!(request.route, Route::One | Route::Up));
+    assert!(request.malformed.is_none());
+    assert_eq!(response.head.field("retry-after"), Some("5"));
+    assert_eq!(ledger.entries[id].begun, 0, "refused and forwarded");
+    ledger.tally.full += 1;
+    ledger.refused = true;
 }
 
 /// Whose fault an answer says it is.

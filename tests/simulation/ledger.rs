@@ -25,6 +25,7 @@ pub struct Entry {
 pub struct Tally {
     pub planned: u64,
     pub canned: u64,
+    pub full: u64,
     pub cut: u64,
     pub none: u64,
     pub tunnels: u64,
@@ -43,6 +44,8 @@ pub struct Ledger {
     pub strayed_at: Time,
     /// Some crossed a request and were taken for its response.
     pub crossed: bool,
+    /// A route was full: what is planned behind such a request may not come about.
+    pub refused: bool,
     traces: bool,
     begin: Time,
 }
@@ -56,6 +59,7 @@ impl Ledger {
             strays: false,
             strayed_at: begin,
             crossed: false,
+            refused: false,
             traces,
             begin,
         }
@@ -66,6 +70,7 @@ impl Ledger {
         let mut clients = self.plan.clients.iter();
         let client = clients.find(|client| client.requests.contains(&id));
         !self.crossed
+            && !self.refused
             && (self.plan.calm || (self.plan.harmless && !self.strays))
             && self.plan.story == Story::Whole
             && self.plan.buffers >= 256

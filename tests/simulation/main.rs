@@ -46,6 +46,7 @@ fn sum(a: Tally, b: Tally) -> Tally {
     Tally {
         planned: a.planned + b.planned,
         canned: a.canned + b.canned,
+        full: a.full + b.full,
         cut: a.cut + b.cut,
         none: a.none + b.none,
         tunnels: a.tunnels + b.tunnels,
@@ -95,7 +96,13 @@ fn every_seed_keeps_the_promises() {
     assert!(failed.is_empty(), "seeds that failed: {failed:?}");
     // A simulation in which nothing happens proves nothing.
     assert!(tally.planned > count, "{tally:?}");
-    for seldom in [tally.canned, tally.cut, tally.none, tally.tunnels] {
+    for seldom in [
+        tally.canned,
+        tally.full,
+        tally.cut,
+        tally.none,
+        tally.tunnels,
+    ] {
         assert!(seldom > count / 50, "{tally:?}");
     }
 }

@@ -14,11 +14,11 @@ use crate::pattern::{self, Whose};
 pub enum Route {
     /// `/`: two targets, one retry.
     Two,
-    /// `/one`: one target, prefix stripped, chunks passed through.
+    /// `/one`: one target, prefix stripped, chunks passed through, one request at a time.
     One,
     /// `/app`: one target with a path, prefix stripped, bodies streamed.
     App,
-    /// `/up`: upgrades.
+    /// `/up`: upgrades, two requests at a time.
     Up,
     /// `/limited`: at most 1000 body bytes.
     Limited,

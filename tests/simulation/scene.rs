@@ -55,6 +55,7 @@ pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u6
 struct Scene {
     world: World,
     machine: Machine,
+    snapshot: Arc<Snapshot>,
     ledger: Ledger,
     clients: Vec<Client>,
     origin: Option<Origin>,
@@ -84,6 +85,7 @@ pub fn play(seed: u64, snapshot: &Arc<Snapshot>, traces: bool) -> Tally {
     let mut scene = Scene {
         world,
         machine,
+        snapshot: Arc::clone(snapshot),
         ledger,
         clients,
         origin,
@@ -106,6 +108,21 @@ impl Scene {
         self.turns += 1;
         assert!(self.turns < TURNS, "the server spins");
         self.ended |= self.machine.reactor.step(until).unwrap();
+        self.check_slots();
+    }
+
+    /// No route is above its cap (I12), and whatever holds a slot has a client connection (I14).
+    fn check_slots(&self) {
+        let mut held = 0;
+        for (route, in_flight) in self.snapshot.in_flight() {
+            let cap = route.limits.max_concurrency.unwrap_or(u32::MAX);
+            assert!(in_flight <= cap, "{in_flight} in flight: {}", route.name);
+            held += in_flight as usize;
+        }
+        assert!(
+            held <= self.server().counts().sessions,
+            "{held} slots are held"
+        );
     }
 
     /// Peers act, then the server, until `until` or, without it, until the clients are done.

@@ -61,12 +61,14 @@ routes:
     retries: 1
   - prefix: /one
     target: http://127.0.1.1:81
+    max_concurrency: 1
     inbound_chunked_mode: passthrough
   - prefix: /app
     target: http://127.0.1.2:82/base
     stream_request_body: true
   - prefix: /up
     target: http://127.0.1.3:83
+    max_concurrency: 2
   - prefix: /limited
     target: http://127.0.1.3:83
     max_body_bytes: 1000

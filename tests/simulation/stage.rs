@@ -43,6 +43,11 @@ impl Stage {
         }
     }
 
+    /// One whose route streams also the short bodies, which are collected as a rule.
+    pub fn streaming(config: &str, route: &str) -> Stage {
+        Stage::new(config, &format!("stream_request_body: true; {route}"))
+    }
+
     pub fn now(&self) -> Time {
         self.world.now()
     }
@@ -89,6 +94,11 @@ impl Stage {
     /// Lets time pass.
     pub fn pass(&mut self, time: Duration) {
         self.look(time, |_| None::<()>);
+    }
+
+    /// A connection to the upstream that waits.
+    pub fn next_upstream(&self) -> Option<Peer> {
+        self.door.accept().map(Peer::new)
     }
 
     /// The next connection to the upstream.

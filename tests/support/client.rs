@@ -4,8 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
+use super::backend::send_until_full;
 use super::http::{parse_request, parse_responses, End, Progress, Received};
 
 /// One connection to the proxy. All calls block, none longer than it is allowed to.
@@ -24,7 +25,19 @@ pub struct Client {
 impl Client {
     /// Connects, with no delay of small writes.
     pub fn connect(addr: SocketAddr, limit: Duration) -> std::io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, limit)?;
+        Self::of(TcpStream::connect_timeout(&addr, limit)?)
+    }
+
+    /// Connects with a receive buffer of so many bytes (the kernel doubles it), so that what is not
+    /// received soon cannot be sent.
+    pub fn connect_with_window(addr: SocketAddr, bytes: usize) -> std::io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+        socket.set_recv_buffer_size(bytes)?;
+        socket.connect(&addr.into())?;
+        Self::of(socket.into())
+    }
+
+    fn of(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Client::over(stream))
     }
@@ -59,6 +72,13 @@ impl Client {
             }
             self.sent.extend_from_slice(piece);
         }
+    }
+
+    /// Writes filler until nothing is taken for `quiet`, or `most` bytes have gone; how many went.
+    /// It is not noted among what was sent.
+    pub fn send_until_full(&mut self, most: usize, quiet: Duration) -> usize {
+        let stream = self.stream.as_mut();
+        stream.map_or(0, |stream| send_until_full(stream, most, quiet))
     }
 
     /// Sends FIN.

@@ -15,18 +15,22 @@
 // Each test file is a crate of its own and uses a part of the rig.
 #![allow(dead_code)]
 
+pub mod backend;
 pub mod bank;
+pub mod bulkheads;
 pub mod case;
 pub mod client;
 pub mod http;
 pub mod nginx;
 pub mod play;
 pub mod process;
+pub mod readout;
 pub mod setup;
 pub mod toron;
 pub mod upstream;
 pub mod verdict;
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -65,6 +69,17 @@ impl Drop for TempDir {
             eprintln!("cannot remove {}: {e}", self.0.display());
         }
     }
+}
+
+/// A listener on a free loopback port, with a backlog for hundreds that connect at once: past it the
+/// kernel answers with SYN cookies and later resets what it has promised (std's is 128).
+pub fn listen() -> TcpListener {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).expect("bind port 0");
+    socket.listen(4096).expect("listen");
+    socket.into()
 }
 
 /// Whether the long forms are asked for (`make soak`).

@@ -41,6 +41,9 @@ pub fn run(line: &str, stage: &Stage) -> Result<(), String> {
     let mut client = connect(public, &case)?;
     let (saw, first_part) = play_client(&case, &mut client, stage, &mut faults);
     faults.extend(verdict::client(&case.expect, &saw));
+    if !case.then.is_empty() {
+        await_end(&case, stage, &first_part);
+    }
     let mut followed = Vec::new();
     for follow in &case.then {
         follow_up(&case, follow, stage, &mut faults, &mut followed);
@@ -101,6 +104,18 @@ fn play_client(
     }
     let first_part = stage.upstream.connections().iter().map(|c| c.id).collect();
     (observe(client), first_part)
+}
+
+/// Where the end of a request must show at the upstream, what follows begins behind it: the client's
+/// reset and its next connection may be served by different reactors.
+fn await_end(case: &Case, stage: &Stage, first_part: &[u64]) {
+    if let Some(ms) = case.expect.upstream_sees.upstream_conn_closed_within_ms {
+        let ended =
+            |c: &Connection| c.ended.is_some() || c.closed_here || !first_part.contains(&c.id);
+        stage
+            .upstream
+            .wait_for(Duration::from_millis(ms), |c| c.iter().all(ended));
+    }
 }
 
 fn bytes_of(connections: &[Connection]) -> usize {
@@ -301,10 +316,9 @@ fn hold(case: &Case, stage: &Stage, public: SocketAddr, path: &str) -> Result<Cl
         format!("GET {path} HTTP/1.1\r\nHost: t.example\r\n\r\n").as_bytes(),
         case.limit(),
     );
-    let arrived = stage
+    stage
         .upstream
-        .wait_for(case.limit(), |c| c.iter().any(|c| !c.requests.is_empty()));
-    arrived
+        .wait_for_answers(case.limit(), 1)
         .then_some(client)
         .ok_or("the held request did not reach the upstream".into())
 }

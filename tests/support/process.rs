@@ -194,6 +194,11 @@ impl Proc {
         self.status_kib("VmHWM:")
     }
 
+    /// Lets [`Proc::peak_kib`] begin anew at what is resident now (proc_pid_clear_refs(5)).
+    pub fn reset_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.0), "5").expect("reset the peak");
+    }
+
     /// Resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
         self.status_kib("VmRSS:")

@@ -58,6 +58,8 @@ pub struct Settings {
     pub firewall: Vec<(&'static str, String)>,
     pub admin_key: Option<String>,
     pub routes: Vec<Route>,
+    /// Entries of routes.yaml behind those, as written there.
+    pub further_routes: String,
     /// Soft and hard limit of descriptors.
     pub descriptor_limit: Option<u32>,
 }
@@ -73,6 +75,7 @@ impl Settings {
             firewall: Vec::new(),
             admin_key: None,
             routes,
+            further_routes: String::new(),
             descriptor_limit: None,
         }
     }
@@ -111,6 +114,7 @@ impl Settings {
             let _ = writeln!(text, "    strip_prefix: {}", route.strip_prefix);
             keys(&mut text, 4, &route.extra);
         }
+        text.push_str(&self.further_routes);
         text
     }
 }

@@ -35,9 +35,15 @@ impl Toron {
         if stand_in() {
             return Self::start_stand_in(settings);
         }
-        let (dir, config, routes) = write_files(settings);
+        let (config, routes) = (settings.config_yaml(), settings.routes_yaml());
+        Self::start_files(&config, &routes, settings.descriptor_limit)
+    }
+
+    /// Starts it with the text of both files. They must make it listen on port 0.
+    pub fn start_files(config: &str, routes: &str, descriptor_limit: Option<u32>) -> Self {
+        let (dir, config, routes) = write_files(config, routes);
         let binary = env!("CARGO_BIN_EXE_toron");
-        let mut command = match settings.descriptor_limit {
+        let mut command = match descriptor_limit {
             None => Command::new(binary),
             Some(limit) => {
                 let mut shell = Command::new("sh");
@@ -72,14 +78,21 @@ impl Toron {
         }
     }
 
-    /// Gives it other settings, and waits until it has taken them.
+    /// Puts `settings` in the place of those it runs with, and waits until they hold.
     pub fn reload(&self, settings: &Settings) {
-        if let Running::Toron(process, dir) = &self.running {
-            std::fs::write(dir.join("config.yaml"), settings.config_yaml()).expect("config.yaml");
-            std::fs::write(dir.join("routes.yaml"), settings.routes_yaml()).expect("routes.yaml");
-            process.signal(rustix::process::Signal::HUP);
-            process.wait_line(PATIENCE, |line| line.contains("reload: done").then_some(()));
-        }
+        let Running::Toron(process, dir) = &self.running else {
+            panic!("only toron is reloaded here");
+        };
+        let done = |line: &str| line.contains("reload: ");
+        let before = process.log_lines().iter().filter(|l| done(l)).count();
+        write_into(dir, &settings.config_yaml(), &settings.routes_yaml());
+        process.signal(rustix::process::Signal::HUP);
+        let mut seen = 0;
+        let line = process.wait_line(PATIENCE, |line| {
+            seen += usize::from(done(line));
+            (seen > before).then(|| line.to_owned())
+        });
+        assert!(line.ends_with("reload: done"), "{line}");
     }
 
     pub fn process(&self) -> &Process {
@@ -122,17 +135,28 @@ impl Toron {
     }
 }
 
-fn write_files(settings: &Settings) -> (TempDir, PathBuf, PathBuf) {
+fn write_files(config: &str, routes: &str) -> (TempDir, PathBuf, PathBuf) {
     let dir = TempDir::new("toron");
-    let (config, routes) = (dir.join("config.yaml"), dir.join("routes.yaml"));
-    std::fs::write(&config, settings.config_yaml()).expect("write config.yaml");
-    std::fs::write(&routes, settings.routes_yaml()).expect("write routes.yaml");
+    let (config, routes) = write_into(&dir, config, routes);
     (dir, config, routes)
+}
+
+fn write_into(dir: &TempDir, config_text: &str, routes_text: &str) -> (PathBuf, PathBuf) {
+    let (config, routes) = (dir.join("config.yaml"), dir.join("routes.yaml"));
+    std::fs::write(&config, config_text).expect("write config.yaml");
+    std::fs::write(&routes, routes_text).expect("write routes.yaml");
+    (config, routes)
 }
 
 /// What `toron check` says about `settings`: its output, as an error when it finds a fault.
 pub fn check(settings: &Settings) -> Result<String, String> {
-    let (_dir, config, routes) = write_files(settings);
+    check_files(&settings.config_yaml(), &settings.routes_yaml())
+}
+
+/// What `toron check` says about the text of both files: its output, as an error when it finds a
+/// fault.
+pub fn check_files(config: &str, routes: &str) -> Result<String, String> {
+    let (_dir, config, routes) = write_files(config, routes);
     let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
     let out = command
         .arg("check")

@@ -175,7 +175,7 @@ pub struct Upstream {
 
 impl Upstream {
     pub fn start() -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind the upstream");
+        let listener = super::listen();
         let addr = listener.local_addr().expect("upstream address");
         let shared = Arc::new(Shared::default());
         let acceptor = {
@@ -214,12 +214,22 @@ impl Upstream {
         self.shared.lock().connections.clone()
     }
 
+    /// Waits until so many answers have begun since the script was set: another one does not
+    /// concern these requests any more.
+    pub fn wait_for_answers(&self, limit: Duration, count: usize) -> bool {
+        self.wait_for_state(limit, |state| state.answered >= count)
+    }
+
     /// Waits until the log satisfies `done`.
     pub fn wait_for(&self, limit: Duration, done: impl Fn(&[Connection]) -> bool) -> bool {
+        self.wait_for_state(limit, |state| done(&state.connections))
+    }
+
+    fn wait_for_state(&self, limit: Duration, done: impl Fn(&State) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         let mut guard = self.shared.lock();
         loop {
-            if done(&guard.connections) {
+            if done(&guard) {
                 return true;
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -352,6 +362,7 @@ fn take_answer(shared: &Shared, head: &Head) -> (Vec<Step>, Then) {
     let mut state = shared.lock();
     let index = state.answered;
     state.answered += 1;
+    shared.changed.notify_all();
     let script = &state.script;
     let scripted = match script.answers.get(index) {
         None if script.repeat_last => script.answers.last(),

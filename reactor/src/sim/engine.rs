@@ -468,6 +468,11 @@ impl Engine for SimEngine {
         self.transferred(fd, read)
     }
 
+    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
+        let end = self.socket_end(fd, "unacknowledged");
+        Ok(self.net.borrow_mut().unacknowledged(end))
+    }
+
     fn is_idle(&mut self, fd: Fd) -> bool {
         let end = self.socket_end(fd, "is_idle");
         assert!(

@@ -372,6 +372,14 @@ impl Net {
         }
     }
 
+    /// Bytes that have not arrived at the other end.
+    pub(super) fn unacknowledged(&mut self, id: EndId) -> usize {
+        let end = self.end(id);
+        let (unsent, peer) = (end.send.len(), end.peer);
+        let peer = peer.and_then(|peer| self.ends.get(&peer));
+        unsent + peer.map_or(0, |peer| peer.bytes_inbound)
+    }
+
     fn put_on_wire(&mut self, to: EndId, segment: Segment) {
         let mut at = self.now + self.latency();
         let Some(end) = self.ends.get_mut(&to) else {

@@ -305,6 +305,15 @@ pub fn discard(fd: Fd, max: usize) -> io::Result<usize> {
     check_len(unsafe { libc::recv(fd.0, ptr::null_mut(), max, flags) })
 }
 
+/// Bytes in the send queue: not acknowledged by the peer, or not even sent (`SIOCOUTQ`).
+pub fn unacknowledged(fd: Fd) -> io::Result<usize> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes one int, for which there is room.
+    let done = unsafe { libc::ioctl(fd.0, libc::TIOCOUTQ, ptr::from_mut(&mut bytes)) };
+    check(done)?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
 /// Whether there is neither a byte, nor an end of stream, nor an error to be read.
 #[must_use]
 pub fn is_quiet(fd: Fd) -> bool {

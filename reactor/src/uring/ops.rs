@@ -5,7 +5,7 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::ring::{self, BufferRing, Completion};
 use super::{InFlight, Kind, Poll, Socket, Stage, UringEngine, Waiter, BELL};
-use crate::buffer::{Buf, Lent, RECEIVE};
+use crate::buffer::{Buf, Lent, FIRST};
 use crate::engine::{Event, Fd, Key, Op, OpId, Outcome};
 use crate::slab::Token;
 use crate::sys;
@@ -587,7 +587,7 @@ fn receive(fd: Fd, many: bool, dry: bool) -> squeue::Entry {
     if many {
         return opcode::RecvMulti::new(RingFd(fd.0), BufferRing::GROUP).build();
     }
-    opcode::Recv::new(RingFd(fd.0), std::ptr::null_mut(), RECEIVE as u32)
+    opcode::Recv::new(RingFd(fd.0), std::ptr::null_mut(), FIRST as u32)
         .buf_group(BufferRing::GROUP)
         .ioprio(poll_first(dry))
         .build()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use io_uring::types::BufRingEntry;
 use io_uring::{cqueue, squeue, EnterFlags, IoUring};
 
-use crate::buffer::{Buf, BufferPool, Lent, RECEIVE};
+use crate::buffer::{Buf, BufferPool, Lent, FIRST};
 
 /// Submission entries. More than that between two turns cost one more system call each time.
 const SUBMISSIONS: u32 = 1024;
@@ -237,6 +237,10 @@ pub(super) struct BufferRing {
     target: usize,
     /// The most that were used between two replenishments since `target` was last looked at.
     used: usize,
+    /// A receive has found none since the last replenishment.
+    missed: bool,
+    /// Replenishments with such a receive in front of them, without one in between.
+    missed_in_a_row: u32,
     age: u32,
 }
 
@@ -248,6 +252,8 @@ impl BufferRing {
     const SIZE: u16 = 256;
     /// Buffers lent at least (unless the pool is smaller).
     const LEAST: usize = 16;
+    /// So many replenishments in a row must have come too late before more is lent.
+    const PERSISTS: u32 = 4;
     /// Turns between two looks at whether fewer buffers would do.
     const REVIEW: u32 = 4096;
 
@@ -270,6 +276,8 @@ impl BufferRing {
             vacant: (0..Self::SIZE).collect(),
             target: Self::LEAST,
             used: 0,
+            missed: false,
+            missed_in_a_row: 0,
             age: 0,
         };
         // SAFETY: the memory is page-aligned, holds SIZE entries, and is freed only after the
@@ -295,6 +303,14 @@ impl BufferRing {
     /// share of the cache.
     pub(super) fn replenish(&mut self, pool: &BufferPool) {
         let have = self.lent();
+        self.missed_in_a_row = match std::mem::take(&mut self.missed) {
+            true => self.missed_in_a_row + 1,
+            false => 0,
+        };
+        if self.missed_in_a_row >= Self::PERSISTS {
+            self.target = (self.target + 1).min(usize::from(Self::SIZE));
+            self.age = 0;
+        }
         self.review(have);
         let target = self.target.min(pool.limit().max(1));
         if have >= target {
@@ -323,10 +339,12 @@ impl BufferRing {
         }
     }
 
-    /// A receive found no buffer although the pool has some: lend more from now on.
+    /// A receive found no buffer although the pool has some. It asks again after the next
+    /// replenishment; if that goes on, more is lent, one at a time. What is lent becomes resident, as
+    /// the kernel goes through it in turn: with twice as many for each receive that found none, 64
+    /// uploads by copy took 41 MiB where their own buffers take 4.
     pub(super) fn grow(&mut self) {
-        self.target = (self.target * 2).min(usize::from(Self::SIZE));
-        self.age = 0;
+        self.missed = true;
     }
 
     fn add(&mut self, position: u16, lent: Lent) {
@@ -335,7 +353,7 @@ impl BufferRing {
         // fields are written one by one because the tail lies inside the first entry.
         let entry = unsafe { &mut *self.entries.as_ptr().add(slot) };
         entry.set_addr(lent.payload() as u64);
-        entry.set_len(RECEIVE as u32);
+        entry.set_len(FIRST as u32);
         entry.set_bid(position);
         self.tail = self.tail.wrapping_add(1);
         self.lent[usize::from(position)] = Some(lent);

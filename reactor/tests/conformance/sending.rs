@@ -5,7 +5,7 @@ use toron_reactor::{Engine, Fd, Op, OpId, Outcome, Shutdown};
 use crate::lab::{Lab, Peer};
 use crate::rig::Rig;
 
-fn pattern(n: usize) -> Vec<u8> {
+pub fn pattern(n: usize) -> Vec<u8> {
     (0..n as u32).map(|i| (i ^ (i >> 8)) as u8).collect()
 }
 

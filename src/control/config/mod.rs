@@ -139,17 +139,11 @@ fn finish(
     let is_good = findings.is_good();
     let (faults, warnings) = findings.into_sorted();
     match made {
-        Some((settings, table)) if is_good => {
-            let snapshot = Snapshot {
-                settings: Arc::new(settings),
-                table,
-            };
-            Ok(Loaded {
-                snapshot,
-                warnings,
-                files,
-            })
-        }
+        Some((settings, table)) if is_good => Ok(Loaded {
+            snapshot: Snapshot::new(Arc::new(settings), table),
+            warnings,
+            files,
+        }),
         _ => Err(Rejected { faults, warnings }),
     }
 }
@@ -443,6 +437,8 @@ fn built_in(route: &Route, warn: &dyn Fn(&str)) {
     }
 }
 
+#[cfg(test)]
+mod guardrail_tests;
 #[cfg(test)]
 #[path = "config_tests.rs"]
 mod tests;

@@ -19,7 +19,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "routes[].cooldown_period",
     "routes[].passive_statuses",
     "routes[].when_all_down",
-    "routes[].max_concurrency",
 ];
 
 /// Whether `section.key` (or `section.key=value`) has no effect yet.

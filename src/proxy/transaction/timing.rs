@@ -1,6 +1,6 @@
 //! What time does to a transaction, rule by rule.
 
-use super::tests::{get, limits, plain, post, SECOND, T0};
+use super::tests::{get, limits, plain, post, tick, SECOND, T0};
 use super::*;
 
 /// A transaction at a moment of its life, and what it ordered last.
@@ -28,15 +28,24 @@ impl Life {
 
     fn at(mut self, millis: u64, input: Input) -> Life {
         let now = T0 + Duration::from_millis(millis);
-        self.orders = self.transaction.step(now, input).iter().collect();
+        self.orders = if input == Input::Tick {
+            tick(&mut self.transaction, now)
+        } else {
+            self.transaction.step(now, input).iter().collect()
+        };
         self
     }
 
     /// Nothing happens before `millis`; then this does.
-    fn due(self, millis: u64, orders: &[Order]) -> Life {
+    fn due(mut self, millis: u64, orders: &[Order]) -> Life {
+        let due = T0 + Duration::from_millis(millis);
+        // Looks at a client that takes nothing.
+        while let Some(at) = self.transaction.deadline().filter(|at| *at < due) {
+            assert_eq!(tick(&mut self.transaction, at), [], "{at:?}");
+        }
         assert_eq!(
             self.transaction.deadline(),
-            Some(T0 + Duration::from_millis(millis)),
+            Some(due),
             "{:?}",
             self.transaction
         );

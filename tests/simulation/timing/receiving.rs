@@ -86,6 +86,38 @@ fn i29_a_client_that_takes_enough_in_each_window_is_not() {
     }
 }
 
+/// Takes so much every second, far less than would make the socket writable again. Says after how
+/// many seconds it was severed.
+fn sips(chunked: bool, sip: usize) -> Option<u32> {
+    let mut stage = Stage::new(CONFIG, "");
+    let mut client = stage.client();
+    let mut upstream = stage.request(&mut client, GET);
+    let body = response(chunked);
+    let mut sent = 0;
+    for _ in 0..50 {
+        feed(&upstream, &mut sent, &body);
+        stage.pass(MILLIS(1));
+    }
+    for second in 0..30 {
+        client.take(sip);
+        stage.pass(SECOND);
+        if upstream.has_ended() {
+            return Some(second);
+        }
+    }
+    assert!(sent < body.len());
+    None
+}
+
+#[test]
+fn i29_what_the_client_takes_counts_though_the_kernel_takes_nothing() {
+    for chunked in [false, true] {
+        assert_eq!(sips(chunked, 2_000), None);
+        let severed = sips(chunked, 100);
+        assert!(severed.is_some_and(|after| after < 4), "{severed:?}");
+    }
+}
+
 #[test]
 fn i29_write_timeout_of_zero_is_off() {
     let config = "server: {write_timeout: 0}\nproxy: {transport: {upstream_idle_timeout: 0}}";

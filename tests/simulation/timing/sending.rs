@@ -30,7 +30,7 @@ fn drip(stage: &mut Stage, client: &mut Peer, bytes: usize) -> usize {
 
 #[test]
 fn i18_a_drip_ends_with_its_window() {
-    let mut stage = Stage::new(FREE, "read_timeout: 1s");
+    let mut stage = Stage::streaming(FREE, "read_timeout: 1s");
     let (mut client, mut upstream) = uploading(&mut stage, 10_000);
     let since = stage.now();
     // 100 bytes in 100 ms are 900 in the window when it ends.
@@ -45,7 +45,7 @@ fn i18_a_drip_ends_with_its_window() {
 
 #[test]
 fn i18_a_window_begins_when_the_last_has_its_bytes() {
-    let mut stage = Stage::new(FREE, "read_timeout: 1s");
+    let mut stage = Stage::streaming(FREE, "read_timeout: 1s");
     let (mut client, _upstream) = uploading(&mut stage, 10_000);
     for _ in 0..3 {
         stage.pass(MILLIS(900));
@@ -60,7 +60,7 @@ fn i18_a_window_begins_when_the_last_has_its_bytes() {
 
 #[test]
 fn i18_what_is_outstanding_is_enough_and_of_chunks_it_is_not_known() {
-    let mut stage = Stage::new(FREE, "read_timeout: 1s");
+    let mut stage = Stage::streaming(FREE, "read_timeout: 1s");
     let (mut client, mut upstream) = uploading(&mut stage, 20);
     stage.pass(MILLIS(900));
     client.send(&[b'x'; 20]);
@@ -81,7 +81,7 @@ fn i18_what_is_outstanding_is_enough_and_of_chunks_it_is_not_known() {
 
 #[test]
 fn i18_min_progress_bytes_changes_the_quota() {
-    let mut stage = Stage::new(FREE, "read_timeout: 1s; min_progress_bytes: 10");
+    let mut stage = Stage::streaming(FREE, "read_timeout: 1s; min_progress_bytes: 10");
     let (mut client, _upstream) = uploading(&mut stage, 10_000);
     for _ in 0..5 {
         stage.pass(MILLIS(900));
@@ -95,7 +95,7 @@ fn i18_min_progress_bytes_changes_the_quota() {
 
 #[test]
 fn i19_min_progress_bytes_of_zero_leaves_the_pause_rule() {
-    let mut stage = Stage::new(FREE, "read_timeout: 1s; min_progress_bytes: 0");
+    let mut stage = Stage::streaming(FREE, "read_timeout: 1s; min_progress_bytes: 0");
     let (mut client, _upstream) = uploading(&mut stage, 10_000);
     for _ in 0..20 {
         stage.pass(MILLIS(990));
@@ -297,11 +297,33 @@ fn i21_it_does_not_where_a_route_has_limits_of_its_own_unless_it_says_so() {
 #[test]
 fn i18_read_timeout_of_zero_at_server_level_is_off() {
     let config = "server: {read_timeout: 0}\nfirewall: {min_body_rate: 0, body_timeout: 0}";
-    let mut stage = Stage::new(config, "");
+    let mut stage = Stage::streaming(config, "");
     let (mut client, mut upstream) = uploading(&mut stage, 10);
     stage.pass(100_000 * SECOND);
     client.send(&[b'x'; 10]);
     stage.until(SECOND, || upstream.has(&[b'x'; 10]));
     upstream.send(OK);
     answered(&mut stage, SECOND, &mut client, 200, "OK");
+}
+
+#[test]
+fn i18_the_rules_hold_while_a_body_is_collected_and_nobody_is_dialled() {
+    let rate = "firewall: {min_body_rate: 100, body_timeout: 0}";
+    let total = "firewall: {min_body_rate: 0, body_timeout: 3s}";
+    for (config, route, bytes, limit) in [
+        (FREE, "read_timeout: 1s", 100, 1),
+        (rate, "", 5, 2),
+        (total, "", 200, 3),
+    ] {
+        let mut stage = Stage::new(config, route);
+        let mut client = stage.client();
+        stage.until(SECOND, || client.remote.is_open());
+        let since = stage.now();
+        client.send(post(60_000).as_bytes());
+        drip(&mut stage, &mut client, bytes);
+        let (at, _) = answered_and_closed(&mut stage, SECOND, &mut client, 408, TIMEOUT);
+        on_time(since, limit * SECOND, at);
+        stage.nobody_waits();
+        assert_eq!(stage.counts().sessions, 0);
+    }
 }

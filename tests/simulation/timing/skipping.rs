@@ -9,7 +9,7 @@ const REFUSED: &[u8] = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
 #[test]
 fn i11_toron_sends_the_100_itself_after_a_second_of_silence() {
-    let mut stage = Stage::new("", "");
+    let mut stage = Stage::streaming("", "");
     let mut client = stage.client();
     let mut upstream = stage.request(&mut client, EXPECT);
     assert!(upstream.text().contains("100-continue"));
@@ -28,7 +28,7 @@ fn i11_toron_sends_the_100_itself_after_a_second_of_silence() {
 
 #[test]
 fn i19_the_clients_clock_begins_with_the_100() {
-    let mut stage = Stage::new("", "read_timeout: 3s; min_body_rate: 0");
+    let mut stage = Stage::streaming("", "read_timeout: 3s; min_body_rate: 0");
     let mut client = stage.client();
     let _upstream = stage.request(&mut client, EXPECT);
     let invited = stage.until(2 * SECOND, || client.has(b" 100 "));
@@ -38,7 +38,7 @@ fn i19_the_clients_clock_begins_with_the_100() {
 
 #[test]
 fn i11_a_final_answer_comes_at_once_and_the_body_is_not_invited() {
-    let mut stage = Stage::new("", "");
+    let mut stage = Stage::streaming("", "");
     let mut client = stage.client();
     let upstream = stage.request(&mut client, EXPECT);
     let since = stage.now();
@@ -69,7 +69,7 @@ fn answered_early(stage: &mut Stage, owed: usize) -> (Peer, Peer, bool) {
 fn i11_what_is_owed_is_thrown_away_and_the_connection_kept() {
     for owed in [1, 5_000, 65_536] {
         for cut in [owed, 1, 700] {
-            let mut stage = Stage::new("", "");
+            let mut stage = Stage::streaming("", "");
             let (mut client, mut upstream, closes) = answered_early(&mut stage, owed);
             assert!(!closes);
             // What is owed looks like requests to /evil, the next one follows at its heels.
@@ -97,7 +97,7 @@ fn i11_what_is_owed_is_thrown_away_and_the_connection_kept() {
 
 #[test]
 fn i11_what_does_not_come_within_100_ms_is_not_waited_for() {
-    let mut stage = Stage::new("", "");
+    let mut stage = Stage::streaming("", "");
     let (mut client, _upstream, closes) = answered_early(&mut stage, 5_000);
     assert!(!closes);
     let since = stage.now();
@@ -113,7 +113,7 @@ fn i11_what_does_not_come_within_100_ms_is_not_waited_for() {
 
 #[test]
 fn i11_more_than_64_kib_is_not_taken_for_the_sake_of_a_connection() {
-    let mut stage = Stage::new("", "");
+    let mut stage = Stage::streaming("", "");
     let (mut client, _upstream, closes) = answered_early(&mut stage, 65_537);
     assert!(closes);
     stage.until(MILLIS(1), || client.has_ended());
@@ -121,7 +121,7 @@ fn i11_more_than_64_kib_is_not_taken_for_the_sake_of_a_connection() {
 
 #[test]
 fn i11_what_is_left_of_a_chunked_body_is_not_known() {
-    let mut stage = Stage::new("", "");
+    let mut stage = Stage::streaming("", "");
     let mut client = stage.client();
     let head = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
     let upstream = stage.request(&mut client, head);
@@ -131,4 +131,40 @@ fn i11_what_is_left_of_a_chunked_body_is_not_known() {
     client.send(b"0\r\n\r\nGET /evil HTTP/1.1\r\nHost: t\r\n\r\n");
     stage.pass(2 * SECOND);
     stage.nobody_waits();
+}
+
+/// What is owed arrives in the very turn in which the response ends, by the receive that was under
+/// way for the upload.
+#[test]
+fn i11_what_is_owed_may_have_been_received_already() {
+    for response_first in [true, false] {
+        let mut stage = Stage::streaming("", "");
+        let mut client = stage.client();
+        let mut upstream = stage.request(&mut client, &post(50));
+        let evil = "GET /evil HTTP/1.1\r\nHost: t\r\n\r\n".repeat(2);
+        let rest = evil[..50].to_owned() + "GET /next HTTP/1.1\r\nHost: t\r\n\r\n";
+        if response_first {
+            upstream.send(REFUSED);
+        }
+        client.send(rest.as_bytes());
+        if !response_first {
+            upstream.send(REFUSED);
+        }
+        let next = stage.look(SECOND, |stage| {
+            if upstream.has(b"/next") {
+                return Some(None);
+            }
+            stage.next_upstream().map(Some)
+        });
+        // On the same upstream connection if its body was whole after all, else on another.
+        let mut next = match next {
+            Some((_, Some(other))) => other,
+            Some((_, None)) => upstream,
+            None => panic!("the next request does not come"),
+        };
+        stage.until(SECOND, || next.has(b"GET /next HTTP/1.1\r\n"));
+        next.send(OK);
+        stage.until(SECOND, || client.has(b"\r\n\r\nOK"));
+        stage.nobody_waits();
+    }
 }

@@ -27,7 +27,7 @@ fn i23_a_dial_has_its_time() {
 
 #[test]
 fn i24_the_wait_for_the_head_begins_when_the_request_is_sent_whole() {
-    let mut stage = Stage::new("", "response_header_timeout: 1s");
+    let mut stage = Stage::streaming("", "response_header_timeout: 1s");
     let mut client = stage.client();
     let mut upstream = stage.request(&mut client, &post(10_000));
     // The upload itself takes far longer.
@@ -76,7 +76,7 @@ fn i25_nothing_else_ends_the_client_while_it_waits() {
 fn i26_an_upstream_that_takes_nothing_of_a_body_gets_no_more_time() {
     for chunked in [false, true] {
         let route = "upstream_idle_timeout: 3s; max_body_bytes: 64MiB";
-        let mut stage = Stage::new("", route);
+        let mut stage = Stage::streaming("", route);
         let mut client = stage.client();
         let head = match chunked {
             true => "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
@@ -169,7 +169,7 @@ fn i26_an_event_stream_behind_an_upload_is_exempt_too() {
 
 #[test]
 fn i24_an_answer_with_a_body_still_owed_lingers() {
-    let mut stage = Stage::new("", "upstream_idle_timeout: 3s; header_deadline: 1s");
+    let mut stage = Stage::streaming("", "upstream_idle_timeout: 3s; header_deadline: 1s");
     let mut client = stage.client();
     let _upstream = stage.request(&mut client, &post(10));
     let since = stage.now();
