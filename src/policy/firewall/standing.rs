@@ -171,10 +171,11 @@ impl Standing {
             true => meter.effective_rps(rps),
             false => u64::from(rps),
         };
-        let before = rate(&self.meter);
-        self.bucket
-            .refill(before, burst, now.min(self.meter.window_end()));
-        self.meter.advance(rules.ewma_alpha_pct, now);
+        let end = self.meter.window_end();
+        if now >= end {
+            self.bucket.refill(rate(&self.meter), burst, end);
+            self.meter.advance(rules.ewma_alpha_pct, now);
+        }
         let rate = rate(&self.meter);
         self.bucket.refill(rate, burst, now);
         rate
