@@ -111,7 +111,7 @@ struct Load {
 }
 
 fn load() -> impl Strategy<Value = Load> {
-    (1000..8000u32, 0..4usize).prop_map(|(rounds, keeps)| Load { rounds, keeps })
+    (10_000..40_000u32, 0..4usize).prop_map(|(rounds, keeps)| Load { rounds, keeps })
 }
 
 proptest! {
@@ -139,6 +139,7 @@ proptest! {
             for _ in 0..load.rounds {
                 if let Some(permit) = bulkhead.acquire(Some(cap.load(Ordering::Relaxed))) {
                     most.fetch_max(held.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    most.fetch_max(bulkhead.in_flight(), Ordering::SeqCst);
                     given.fetch_add(1, Ordering::Relaxed);
                     mine.push(permit);
                 }

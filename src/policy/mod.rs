@@ -8,6 +8,7 @@
 pub mod balance;
 pub mod bulkhead;
 pub mod cidr;
+pub mod demand;
 pub mod firewall;
 mod map;
 pub mod memory;

@@ -166,6 +166,7 @@ impl Transaction {
                 self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             }
             Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
+            Input::Acknowledged(by) => self.acknowledged(now, by),
             Input::Tick => self.tick(now, &mut out),
         }
         self.check();
@@ -620,6 +621,7 @@ impl Transaction {
 }
 
 mod deadlines;
+mod slow;
 
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ const LINGER_TOTAL: Duration = Duration::from_secs(5);
 const LINGER_BYTES: u64 = 16 * 1024 * 1024;
 /// For how long a connection that was refused before it was read may hold on, for its answer and
 /// what it sends.
-const TOLD_TOTAL: Duration = Duration::from_millis(100);
+pub(super) const TOLD_TOTAL: Duration = Duration::from_millis(100);
 /// How much of what it sends is thrown away.
 const TOLD_BYTES: usize = 4096;
 /// Bytes thrown away by one system call. They are not copied, so the size only bounds the turn.
@@ -146,6 +146,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Outcome::Sent { buf, n } = outcome else {
             return self.client_lost(session);
         };
+        let unsent = session.unsent.as_ref().map_or(0, |(text, _)| text.len());
+        if let Phase::Answering { window, .. } = &mut session.phase {
+            window.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
+        }
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.bytes_out += n as u64;
             if !matches!(tag, Tag::Continue | Tag::Tunnel) {
@@ -185,7 +189,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         match (tag, session.phase) {
-            (_, Phase::Answering { then }) => self.end_client(session, then),
+            (_, Phase::Answering { then, .. }) => self.end_client(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
             (
                 _,
@@ -390,11 +394,9 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .exchange
                 .as_ref()
                 .and_then(|exchange| exchange.transaction.deadline()),
-            Phase::Answering { .. } | Phase::Lingering { .. } if session.told.is_some() => {
-                Some(session.since + TOLD_TOTAL)
-            }
-            Phase::Answering { .. } => after(session.since, settings.write_timeout),
+            Phase::Answering { window, .. } => window.deadline(),
             Phase::Skipping { until, .. } => Some(until),
+            Phase::Lingering { .. } if session.told.is_some() => Some(session.since + TOLD_TOTAL),
             Phase::Lingering { started, last, .. } => {
                 Some((last + LINGER_SILENCE).min(started + LINGER_TOTAL))
             }
@@ -416,11 +418,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         match session.phase {
             Phase::Head => self.head_too_slow(session),
-            Phase::Exchange => {
-                self.step(session, Input::Tick);
+            Phase::Exchange => self.exchange_deadline(session),
+            Phase::Answering { .. } => {
+                if !self.answer_is_taken(session) {
+                    self.close(session, Close::Orderly);
+                }
             }
             Phase::Skipping { .. } => self.linger(session),
-            Phase::Idle | Phase::Answering { .. } | Phase::Lingering { .. } => {
+            Phase::Idle | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use toron_reactor::{Buf, Close, Context, Engine, Incoming};
 
+use super::ending::TOLD_TOTAL;
 use super::lane::Lane;
 use super::refuse::Refusal;
 use super::session::{Phase, Session, Tag};
@@ -14,6 +15,8 @@ use crate::http::RequestHead;
 use crate::policy::firewall::{Cause, Client, Decision};
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
+use crate::proxy::window::Window;
+use crate::proxy::writing::QUOTA;
 
 impl Server {
     /// A new connection: decided before a byte of it is read.
@@ -70,8 +73,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         cause.answer().write(&Rendering::CLOSE, &mut text);
         buf.extend(&text);
         self.core.scratch = text;
+        let mut window = Window::new(TOLD_TOTAL, QUOTA);
+        window.run(self.now());
         session.phase = Phase::Answering {
             then: ClientEnd::Linger,
+            window,
         };
         self.send(session, buf, Tag::Answer);
     }

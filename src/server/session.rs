@@ -9,6 +9,7 @@ use crate::http::HeadScanner;
 use crate::policy::bulkhead::Permit;
 use crate::policy::firewall::{Client, Permit as Account, Told};
 use crate::proxy::transaction::ClientEnd;
+use crate::proxy::window::Window;
 
 /// Where a client connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +24,8 @@ pub enum Phase {
     Answering {
         /// How the connection goes on afterwards.
         then: ClientEnd,
+        /// How long the client may take for it (I29).
+        window: Window,
     },
     /// The response is sent; what is still to come of its request is thrown away (I11).
     Skipping {

@@ -32,10 +32,10 @@ pub struct Firewall {
 /// Reads `key`, or the older name if that is written. Both at once is a fault.
 fn either(section: &Section<'_>, key: &'static str, older: &'static str) -> bool {
     let use_older = section.mark_of(older);
+    section.known(older);
     if let (Some(_), Some(mark)) = (section.mark_of(key), use_older) {
         let text = format!("firewall.{older} is the older name of {key} (allowed: one of them)");
         section.report.fault(mark, text);
-        section.known(older);
         return false;
     }
     if let Some(mark) = use_older {

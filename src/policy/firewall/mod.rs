@@ -178,10 +178,7 @@ impl Firewall {
     }
 
     fn count_connection(&self, rules: &Rules) -> Result<(), Cause> {
-        let limit = match rules.max_connections_total {
-            limit if rules.enabled && limit > 0 => limit,
-            _ => u32::MAX,
-        };
+        let limit = rules.connection_cap().unwrap_or(u32::MAX);
         let count = |open: u32| (open < limit).then(|| open + 1);
         self.connections
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count)

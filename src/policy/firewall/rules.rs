@@ -53,6 +53,15 @@ pub struct Rules {
     pub deny: CidrSet,
 }
 
+impl Rules {
+    /// Most connections in all that are let in, if there is such a limit.
+    #[must_use]
+    pub fn connection_cap(&self) -> Option<u32> {
+        let limit = self.max_connections_total;
+        (self.enabled && limit > 0).then_some(limit)
+    }
+}
+
 impl Default for Rules {
     /// What holds where nothing is written.
     fn default() -> Self {
