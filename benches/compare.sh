@@ -29,6 +29,7 @@ for engine in epoll io_uring; do
     cat >"$dir/$engine.yaml" <<Y
 server: {host: 127.0.0.1, port: ${port[$engine]}, engine: $engine, max_body_bytes: 2GiB}
 logging: {level: error, access_log: off}
+firewall: {enabled: false}
 routes: [{target: "http://127.0.0.1:$origin"}]
 Y
     taskset -c $proxy "$toron" serve -c "$dir/$engine.yaml" 2>"$dir/$engine.err" & pid[$engine]=$! pids+=($!)

@@ -104,7 +104,9 @@ fn give_back(source: &LogSource) {
 fn allocations<E: NativeEngine>(case: &Case) -> u64 {
     let upstream = upstream(case.answer, case.body);
     let routes = format!("routes:\n  - target: http://{upstream}\n{}", case.route);
-    let config = "server: {host: 127.0.0.1}\n";
+    // The firewall keeps an account, and lets everything in.
+    let config = "server: {host: 127.0.0.1}\nfirewall: {rate_limit_rps: 1000000, \
+                  rate_limit_burst: 1000000, adaptive_rate_limit: true, allow: [192.0.2.1]}\n";
     let loaded = load_texts(config, Some(&routes), &mut Endpoints::default()).unwrap();
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
     let (log, source) = access_log::channel();

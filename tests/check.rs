@@ -333,6 +333,30 @@ fn a_bad_command_line_is_2() {
 }
 
 #[test]
+fn the_ready_profiles_of_the_firewall_are_good() {
+    let profiles = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/firewall");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(profiles).unwrap() {
+        let path = entry.unwrap().path();
+        let profile = std::fs::read_to_string(&path).unwrap();
+        let routes = "routes: [{target: 'http://127.0.0.1:9000'}]\n";
+        let folder = Folder::new(
+            "profile",
+            &[("config.yaml", &profile), ("routes.yaml", routes)],
+        );
+        let output = toron(&folder.0, &["check"]);
+        assert!(
+            output.status.success(),
+            "{path:?}: {}",
+            text(&output.stderr)
+        );
+        assert_eq!(text(&output.stderr), "", "{path:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+}
+
+#[test]
 fn a_log_that_cannot_be_written_is_a_fault_with_its_place() {
     let config = "\
 logging:

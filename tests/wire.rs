@@ -42,6 +42,8 @@ const IN_FORCE: &[&str] = &[
     "early-response",
     "body-limit",
     "timeouts",
+    "xff",
+    "firewall",
     "slow-client",
     "redirect-rewrite",
     "cookie-rewrite",

@@ -112,7 +112,7 @@ fn upstreams(settings: &Settings) -> Vec<String> {
 }
 
 fn trusted(settings: &Settings) -> Vec<String> {
-    let blocks = settings.trusted_proxies.iter();
+    let blocks = settings.trusted_proxies.blocks().iter();
     or_word(blocks.map(ToString::to_string).collect(), "none")
 }
 

@@ -10,34 +10,38 @@
 //!                          answer ◀── refusals          response ◀─ scan ◀─ upstream bytes
 //! ```
 //!
-//! | file           | subject                                                     |
-//! | -------------- | ----------------------------------------------------------- |
-//! | `syntax`       | tokens, lists, versions, decimal numbers                    |
-//! | `field`        | the fields that a proxy treats specially                    |
-//! | `write`        | the lines that written heads are made of                    |
-//! | `scan`         | finds the end of a head in a growing buffer, strictly, once |
-//! | `host`         | the authority of a request                                  |
-//! | `framing`      | the one place that decides how long a body is               |
-//! | `method`       | request methods                                             |
-//! | `request`      | a request head                                              |
-//! | `request_line` | its first line, the forms of a target                       |
-//! | `refusal`      | why a request is refused                                    |
-//! | `response`     | an upstream's response head                                 |
-//! | `path`         | normal form, prefixes, joining                              |
-//! | `chunk`        | the chunked coding, both ways                               |
-//! | `forward`      | the request head that the upstream sees                     |
-//! | `reply`        | the response head that the client sees                      |
-//! | `rewrite`      | `Location` and cookie paths behind a stripped prefix        |
-//! | `answer`       | every answer that toron gives itself                        |
+//! | file             | subject                                                     |
+//! | ---------------- | ----------------------------------------------------------- |
+//! | `syntax`         | tokens, lists, versions, decimal numbers                    |
+//! | `field`          | the fields that a proxy treats specially                    |
+//! | `write`          | the lines that written heads are made of                    |
+//! | `scan`           | finds the end of a head in a growing buffer, strictly, once |
+//! | `host`           | the authority of a request                                  |
+//! | `framing`        | the one place that decides how long a body is               |
+//! | `method`         | request methods                                             |
+//! | `request`        | a request head                                              |
+//! | `request_line`   | its first line, the forms of a target                       |
+//! | `refusal`        | why a request is refused                                    |
+//! | `response`       | an upstream's response head                                 |
+//! | `path`           | normal form, prefixes, joining                              |
+//! | `chunk`          | the chunked coding, both ways                               |
+//! | `forward`        | the request head that the upstream sees                     |
+//! | `reply`          | the response head that the client sees                      |
+//! | `rewrite`        | `Location` and cookie paths behind a stripped prefix        |
+//! | `client_address` | the addresses that proxies write into heads                 |
+//! | `proxy_protocol` | the address that a proxy writes in front of the first head  |
+//! | `answer`         | every answer that toron gives itself                        |
 
 pub mod answer;
 pub mod chunk;
+pub mod client_address;
 pub mod field;
 pub mod forward;
 pub mod framing;
 pub mod host;
 pub mod method;
 pub mod path;
+pub mod proxy_protocol;
 pub mod refusal;
 pub mod reply;
 pub mod request;

@@ -85,7 +85,7 @@ pub struct RequestHead<'b, 'f> {
 
 impl<'b, 'f> RequestHead<'b, 'f> {
     /// All fields in order, as sent.
-    pub fn fields(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + 'f {
+    pub fn fields(&self) -> impl DoubleEndedIterator<Item = (&'b str, &'b [u8])> + 'f {
         self.fields.iter().map(|f| (f.name, f.value))
     }
 

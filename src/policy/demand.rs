@@ -74,7 +74,7 @@ impl Demand {
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         let settings = &snapshot.settings;
-        let limit = settings.max_connections_total.filter(|limit| *limit > 0);
+        let limit = settings.firewall.connection_cap().map(u64::from);
         let clients = limit.unwrap_or(PLANNED_CLIENTS);
         let mut caps = 0u64;
         let mut targets: BTreeMap<u32, (&Endpoint, u64)> = BTreeMap::new();

@@ -3,11 +3,13 @@
 //!
 //! `control/config` makes the values of [`settings`] out of files, [`router`] compiles the routes
 //! into a table, reactors read both through one [`snapshot::Snapshot`] that is swapped whole.
+//! [`firewall`] decides about client addresses, and keeps what it knows of them over reloads.
 
 pub mod balance;
 pub mod bulkhead;
 pub mod cidr;
 pub mod demand;
+pub mod firewall;
 mod map;
 pub mod memory;
 pub mod router;

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::cidr::Cidr;
+use super::cidr::{Cidr, CidrSet};
+use super::firewall::Rules;
 
 /// Which engine the reactors run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,12 +119,11 @@ pub struct Settings {
     /// How often names are resolved again.
     pub dns_refresh: Duration,
     /// Whose forwarding headers are believed.
-    pub trusted_proxies: Vec<Cidr>,
+    pub trusted_proxies: CidrSet,
     /// The one header in which trusted proxies name the client.
     pub client_ip_header: String,
-    /// Most client connections in the whole process (`firewall.max_connections_total`); `None`
-    /// where the firewall is off.
-    pub max_connections_total: Option<u64>,
+    /// What holds for client addresses.
+    pub firewall: Rules,
     /// Log settings.
     pub logging: Logging,
     /// Built-in endpoints.

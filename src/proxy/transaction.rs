@@ -154,6 +154,7 @@ impl Transaction {
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
             Input::Taken { bytes, queued } => {
                 if self.writing.taken(now, bytes, queued) {
+                    self.client_too_slow = true;
                     self.sever(&mut out);
                 }
             }
@@ -216,6 +217,12 @@ impl Transaction {
 
     fn may_keep_client(&self) -> bool {
         self.facts.keep_alive && !self.client_eof
+    }
+
+    /// The client has been cut, or is about to be, because it did not keep up.
+    #[must_use]
+    pub fn client_was_too_slow(&self) -> bool {
+        self.client_too_slow
     }
 
     /// The client has been told that its connection ends with this request.
@@ -568,7 +575,7 @@ impl Transaction {
         self.header_deadline_at = None;
         self.request_deadline_at = None;
         // A client that was too slow is not waited for (I9, I18).
-        self.client_too_slow = verdict == Verdict::ClientTooSlow;
+        debug_assert_eq!(self.client_too_slow, verdict == Verdict::ClientTooSlow);
         self.download = Download::Answering;
         self.writing.run(now);
         out.push(Order::Answer(verdict));

@@ -26,6 +26,30 @@ pub(crate) enum Builtin {
 }
 
 impl<E: Engine> Kit<'_, '_, E> {
+    /// The answer to a monitor, which costs no token and is limited by nothing.
+    pub(crate) fn probe(
+        &self,
+        snapshot: &Snapshot,
+        request: &RequestHead<'_, '_>,
+        path: &[u8],
+    ) -> Option<Answer> {
+        if path != b"/health" {
+            return None;
+        }
+        let asks = matches!(request.facts.method, Method::Get | Method::Head);
+        // A monitor must not stay green while the application behind is dead.
+        let taken = matches!(
+            lookup(snapshot, request, path),
+            Lookup::Route(route) if route.prefix == "/health"
+        );
+        let answer = if self.core.is_draining() {
+            Answer::Draining
+        } else {
+            Answer::Healthy
+        };
+        (asks && !taken).then_some(answer)
+    }
+
     /// The answer of a built-in endpoint, if the path is one's.
     pub(crate) fn builtin(
         &mut self,
@@ -34,23 +58,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         request: &RequestHead<'_, '_>,
         path: &[u8],
     ) -> Option<Builtin> {
-        if path == b"/health" {
-            let asks = matches!(request.facts.method, Method::Get | Method::Head);
-            // A monitor must not stay green while the application behind is dead.
-            let taken = matches!(
-                lookup(snapshot, request, path),
-                Lookup::Route(route) if route.prefix == "/health"
-            );
-            let answer = if self.core.is_draining() {
-                Answer::Draining
-            } else {
-                Answer::Healthy
-            };
-            return (asks && !taken).then_some(Builtin::Answer(answer));
-        }
         if path == b"/internal" || path.starts_with(b"/internal/") {
-            let peer = session.peer.ip();
-            return Some(match admit(snapshot, request, peer) {
+            return Some(match admit(snapshot, request, session) {
                 Err(answer) => Builtin::Answer(answer),
                 Ok(()) if path == b"/internal/api/status" => match request.facts.method {
                     Method::Get | Method::Head => Builtin::Text(self.status()),
@@ -67,6 +76,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.core.publish(self.cx.engine.stats());
         let shared = &self.core.shared;
         let totals = shared.total();
+        let addresses = shared.firewall.stats();
         let started = shared.started.load(Ordering::Relaxed);
         let uptime = self.now().0.saturating_sub(started) / 1_000_000_000;
         let fields = [
@@ -76,6 +86,15 @@ impl<E: Engine> Kit<'_, '_, E> {
             ("sessions", totals.sessions),
             ("exchanges", totals.exchanges),
             ("requests", totals.requests),
+            ("firewall_refused", totals.refused),
+            ("firewall_observed", totals.observed),
+            (
+                "firewall_connections",
+                u64::from(shared.firewall.connections()),
+            ),
+            ("firewall_addresses", addresses.tracked as u64),
+            ("firewall_evicted", addresses.evicted),
+            ("firewall_untracked", addresses.untracked),
             ("upstream_connections", totals.upstream_connections),
             ("upstream_idle", totals.upstream_idle),
             ("operations", totals.operations),
@@ -116,7 +135,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             described => described,
         };
         let lines = &mut core.log_lines;
-        let _ = write!(lines, "{} {} ", wall_clock(), session.peer.ip());
+        let _ = write!(lines, "{} {} ", wall_clock(), session.client.address);
         lines.extend_from_slice(described);
         let _ = writeln!(
             lines,
@@ -134,7 +153,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let route = exchange.route().map_or("-", |route| route.name.as_str());
         let taken = self.now().since(exchange.started).as_micros();
         let lines = &mut self.core.log_lines;
-        let _ = write!(lines, "{} {} ", wall_clock(), session.peer.ip());
+        let _ = write!(lines, "{} {} ", wall_clock(), session.client.address);
         lines.extend_from_slice(&exchange.log);
         let _ = writeln!(
             lines,
@@ -186,9 +205,15 @@ fn push_routes(snapshot: &Snapshot, text: &mut String) {
     }
 }
 
-/// Who may use `/internal/`.
-fn admit(snapshot: &Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr) -> Result<(), Answer> {
-    let admin = &snapshot.settings.admin;
+/// Who may use `/internal/`: by the client's address, which nobody must be able to hide behind a
+/// proxy's. So a forwarding header is let pass only where a trusted proxy says who the client is.
+fn admit(
+    snapshot: &Snapshot,
+    request: &RequestHead<'_, '_>,
+    session: &Session,
+) -> Result<(), Answer> {
+    let settings = &snapshot.settings;
+    let admin = &settings.admin;
     let Some(key) = &admin.key else {
         return Err(Answer::NotFound);
     };
@@ -201,7 +226,10 @@ fn admit(snapshot: &Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr) -> Re
         "x-real-ip",
     ];
     let relayed = forwarded.iter().any(|name| request.field(name).is_some());
-    if relayed || !admin.subnets.iter().any(|subnet| subnet.contains(peer)) {
+    let said = settings.trusted_proxies.contains(session.peer.ip())
+        && request.field(&settings.client_ip_header).is_some();
+    let client = session.client.address;
+    if (relayed && !said) || !admin.subnets.iter().any(|subnet| subnet.contains(client)) {
         return Err(Answer::AdminSubnet);
     }
     let given = request.field("x-toron-admin-key").or_else(|| {

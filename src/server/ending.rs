@@ -8,6 +8,7 @@ use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::HeadScanner;
+use crate::policy::firewall::Client;
 use crate::proxy::transaction::{self, ClientEnd, Input};
 
 /// Lingering ends after so much silence (I9).
@@ -16,6 +17,11 @@ const LINGER_SILENCE: Duration = Duration::from_secs(1);
 const LINGER_TOTAL: Duration = Duration::from_secs(5);
 /// Lingering ends when so much has been thrown away (I9).
 const LINGER_BYTES: u64 = 16 * 1024 * 1024;
+/// For how long a connection that was refused before it was read may hold on, for its answer and
+/// what it sends.
+pub(super) const TOLD_TOTAL: Duration = Duration::from_millis(100);
+/// How much of what it sends is thrown away.
+const TOLD_BYTES: usize = 4096;
 /// Bytes thrown away by one system call. They are not copied, so the size only bounds the turn.
 const DISCARD: usize = 1024 * 1024;
 /// System calls of one handler before others get their turn.
@@ -247,6 +253,9 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Turns to the next request on the connection.
     pub(crate) fn next_head(&mut self, session: &mut Session) {
         session.phase = Phase::Idle;
+        session.admitted = false;
+        let proxies = &self.core.snapshot.settings.trusted_proxies;
+        session.client = Client::peer(session.peer.ip(), proxies);
         session.scanner = HeadScanner::request();
         session.since = self.now();
         if let Some(input) = session.input.as_mut() {
@@ -303,8 +312,12 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Throws away what has come.
     pub(crate) fn discard(&mut self, session: &mut Session) {
+        let most = match session.told {
+            Some(_) => TOLD_BYTES,
+            None => DISCARD,
+        };
         for _ in 0..DISCARD_ROUNDS {
-            match self.cx.engine.discard(session.fd, DISCARD) {
+            match self.cx.engine.discard(session.fd, most) {
                 Ok(n) if n > 0 && self.count_discarded(session, n) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Ok(_) | Err(_) => return self.close(session, Close::Orderly),
@@ -336,7 +349,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         *last = now;
         *discarded += n as u64;
-        *discarded < LINGER_BYTES
+        let most = match session.told {
+            Some(_) => TOLD_BYTES as u64,
+            None => LINGER_BYTES,
+        };
+        *discarded < most
     }
 
     /// Closes the client connection and what belongs to it.
@@ -379,6 +396,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .and_then(|exchange| exchange.transaction.deadline()),
             Phase::Answering { window, .. } => window.deadline(),
             Phase::Skipping { until, .. } => Some(until),
+            Phase::Lingering { .. } if session.told.is_some() => Some(session.since + TOLD_TOTAL),
             Phase::Lingering { started, last, .. } => {
                 Some((last + LINGER_SILENCE).min(started + LINGER_TOTAL))
             }

@@ -499,6 +499,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         self.log_request(session, &exchange);
+        if exchange.transaction.client_was_too_slow() {
+            self.note_slowness(session);
+        }
         self.core.exchanges -= 1;
         self.core.requests += 1;
         // One that began before a reload must not keep the old configuration.

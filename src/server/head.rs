@@ -44,6 +44,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         let most = self.core.snapshot.settings.max_header_bytes;
         self.core.described.clear();
+        if session.awaits_proxy_header {
+            return self.proxy_header_received(session, input);
+        }
         match session.scanner.scan(&input) {
             Scan::Incomplete if input.len() >= most || input.receivable() == 0 => {
                 session.input = Some(input);
@@ -55,16 +58,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     // Empty lines only (I5): still idle.
                     session.phase = Phase::Idle;
                 }
-                if input.len() <= PARTIAL_MOST {
-                    session.partial.extend_from_slice(&input);
-                    return self.receive(session);
-                }
-                input.compact();
-                let op = Op::RecvInto {
-                    fd: session.fd,
-                    buf: input,
-                };
-                session.recv = Some(self.submit(session, Lane::ClientRecv, op));
+                self.await_more(session, input);
             }
             Scan::Complete { len, .. } if len > most => {
                 session.input = Some(input);
@@ -82,12 +76,27 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
     }
 
+    /// Keeps the beginning of a head and waits for the rest.
+    pub(super) fn await_more(&mut self, session: &mut Session, mut input: Buf) {
+        if input.len() <= PARTIAL_MOST {
+            session.partial.extend_from_slice(&input);
+            return self.receive(session);
+        }
+        input.compact();
+        let op = Op::RecvInto {
+            fd: session.fd,
+            buf: input,
+        };
+        session.recv = Some(self.submit(session, Lane::ClientRecv, op));
+    }
+
     /// The header deadline has passed (I3).
     pub(crate) fn head_too_slow(&mut self, session: &mut Session) {
         self.core.described.clear();
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
+        self.note_slowness(session);
         self.refuse(session, Refusal::unread(Answer::RequestTimeout));
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use toron_reactor::{Buf, Engine};
 
 use super::builtin::{describe, fixed_answer, write_json, Builtin};
+use super::gate::client_of;
 use super::lookup::lookup;
 use super::refuse::Refusal;
 use super::session::Session;
@@ -45,14 +46,29 @@ impl Arrival<'_, '_, '_> {
             .or_else(|| chunked().map(|body| self.head_len + body))
     }
 
-    fn refuse(&self, answer: Answer) -> Verdict {
-        Verdict::Refuse(Refusal {
+    fn refusal(&self, answer: Answer) -> Refusal {
+        Refusal {
             answer,
             whole: self.nothing_owed(),
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
-        })
+        }
+    }
+
+    fn refuse(&self, answer: Answer) -> Verdict {
+        Verdict::Refuse(self.refusal(answer))
+    }
+
+    /// By the firewall: a 403 ends the connection, whatever else has been sent on it, unless it is a
+    /// trusted proxy's, which others share.
+    fn turn_away(&self, answer: Answer, session: &Session) -> Verdict {
+        let mut refusal = self.refusal(answer);
+        let proxies = &self.snapshot.settings.trusted_proxies;
+        if answer.status() == 403 && !proxies.contains(session.peer.ip()) {
+            refusal.whole = None;
+        }
+        Verdict::Refuse(refusal)
     }
 
     /// For an answer in the scratch buffer that holds no slot.
@@ -101,6 +117,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         head_len: usize,
         room: &mut [u8],
     ) -> Verdict {
+        session.client = client_of(session.peer.ip(), &snapshot.settings, &request);
         let whole = whole_length(&request.facts, head_len, input.len());
         let mut arrival = Arrival {
             snapshot,
@@ -111,7 +128,10 @@ impl<E: Engine> Kit<'_, '_, E> {
             whole,
         };
         if request.target == Target::Asterisk {
-            return arrival.refuse(Answer::Options);
+            return match self.ask_firewall(session, &snapshot.settings) {
+                None => arrival.refuse(Answer::Options),
+                Some(answer) => arrival.turn_away(answer, session),
+            };
         }
         match normalise(request.path, room) {
             Ok(path) => {
@@ -125,11 +145,17 @@ impl<E: Engine> Kit<'_, '_, E> {
                 return arrival.refuse(Answer::BadRequest);
             }
         }
-        self.judge(session, &arrival)
+        if let Some(answer) = self.probe(snapshot, &arrival.request, arrival.path) {
+            return arrival.refuse(answer);
+        }
+        match self.ask_firewall(session, &snapshot.settings) {
+            None => self.judge(session, &arrival),
+            Some(answer) => arrival.turn_away(answer, session),
+        }
     }
 
-    /// The checks between phase 1 and the dial, in their order: built-in endpoints, route, chunked
-    /// mode, declared length, bulkhead, target. No step after a refusal runs.
+    /// The checks between the firewall and the dial, in their order: built-in endpoints, route,
+    /// chunked mode, declared length, bulkhead, target. No step after a refusal runs.
     fn judge(&mut self, session: &mut Session, arrival: &Arrival<'_, '_, '_>) -> Verdict {
         let Arrival {
             snapshot,

@@ -2,7 +2,9 @@
 //! become its inputs.
 //!
 //! ```text
-//!  incoming ─▶ head.rs    phase 1
+//!  incoming ─▶ gate.rs    the firewall, here and in front of judge.rs
+//!              ▼
+//!            head.rs      phase 1
 //!              ▼
 //!            judge.rs ──────▶ prepare.rs ──▶ exchange.rs ◀──▶ proxy::transaction
 //!              │ lookup.rs                     │ connect.rs   dial, idle connections (upstream.rs)
@@ -34,6 +36,7 @@ mod download;
 mod ending;
 mod exchange;
 mod failure;
+mod gate;
 mod head;
 mod judge;
 mod lane;
@@ -105,6 +108,8 @@ pub(crate) struct Core {
     /// Access-log lines of this turn.
     log_lines: Vec<u8>,
     gate: LogGate,
+    /// For what the firewall does.
+    firewall_gate: LogGate,
     /// Ended exchanges, to be used again: no allocation per request. Boxed, because they move
     /// between here and sessions and are large.
     #[allow(clippy::vec_box)]
@@ -114,6 +119,10 @@ pub(crate) struct Core {
     sessions: usize,
     exchanges: usize,
     requests: u64,
+    /// Refused by the firewall.
+    refused: u64,
+    /// Those that it only observed.
+    observed: u64,
     request_id: RequestIds,
     drain: Option<Drain>,
 }
@@ -204,11 +213,14 @@ impl Server {
             described: Vec::new(),
             log_lines: Vec::new(),
             gate: LogGate::default(),
+            firewall_gate: LogGate::default(),
             retired: Vec::new(),
             rooms: Vec::new(),
             sessions: 0,
             exchanges: 0,
             requests: 0,
+            refused: 0,
+            observed: 0,
             request_id: RequestIds::new(mix(seed) ^ mix(reactor as u64 + 1)),
             drain: None,
         };
@@ -343,6 +355,8 @@ impl Core {
             upstream_connections: self.upstreams.len(),
             upstream_idle: self.upstreams.idle_len(),
             requests: self.requests,
+            refused: self.refused,
+            observed: self.observed,
         }
     }
 
@@ -362,22 +376,7 @@ impl<E: Engine> Service<E> for Server {
     type Message = Message;
 
     fn incoming(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
-        let Incoming { fd, peer, .. } = incoming;
-        let now = cx.now;
-        let wheel = &mut *cx.wheel;
-        let token = self.sessions.insert_with(|token| {
-            Session::new(
-                token,
-                fd,
-                peer,
-                wheel.insert(Lane::Deadline.key(token)),
-                now,
-            )
-        });
-        self.core.sessions += 1;
-        self.with_session(cx, token, |kit, session| {
-            kit.receive(session);
-        });
+        self.welcome(cx, incoming);
     }
 
     fn event(&mut self, cx: &mut Context<'_, E>, event: Event) {

@@ -61,6 +61,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             upstream,
             target,
             peer: session.peer.ip(),
+            client: session.client.address,
             request_id: &request_id,
             framing: UpstreamFraming::AsReceived,
             expect: true,
@@ -261,6 +262,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     upstream,
                     target: exchange.target,
                     peer: session.peer.ip(),
+                    client: session.client.address,
                     request_id: &exchange.request_id,
                     framing: collected.map_or(UpstreamFraming::AsReceived, Collected::framing),
                     expect: collected.is_none(),
@@ -343,6 +345,7 @@ struct Forwarding<'a> {
     upstream: &'a Upstream,
     target: usize,
     peer: IpAddr,
+    client: IpAddr,
     request_id: &'a [u8; 32],
     framing: UpstreamFraming,
     /// An expectation goes along.
@@ -362,13 +365,8 @@ impl Forwarding<'_> {
             return false;
         };
         let stripped = self.stripped(path);
-        let trusted = self
-            .settings
-            .trusted_proxies
-            .iter()
-            .any(|cidr| cidr.contains(self.peer));
-        let mut ip = [0; 48];
-        let ip = ip_text(self.peer, &mut ip);
+        let trusted = self.settings.trusted_proxies.contains(self.peer);
+        let (mut peer, mut client) = ([0; 48], [0; 48]);
         let forward = Forward {
             path: stripped.unwrap_or(path),
             stripped: stripped.map(|_| self.route.prefix.as_bytes()),
@@ -376,8 +374,8 @@ impl Forwarding<'_> {
             target_authority: target.authority.as_bytes(),
             preserve_host: self.upstream.preserve_host,
             trusted,
-            peer_ip: ip,
-            client_ip: ip,
+            peer_ip: ip_text(self.peer, &mut peer),
+            client_ip: ip_text(self.client, &mut client),
             scheme: b"http",
             request_id: sane_request_id(request, trusted).unwrap_or(self.request_id),
             via: self.settings.via,

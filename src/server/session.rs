@@ -7,6 +7,7 @@ use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 use super::state::Exchange;
 use crate::http::HeadScanner;
 use crate::policy::bulkhead::Permit;
+use crate::policy::firewall::{Client, Permit as Account, Told};
 use crate::proxy::transaction::ClientEnd;
 use crate::proxy::window::Window;
 
@@ -104,8 +105,18 @@ pub struct Session {
     pub token: Token,
     /// The socket.
     pub fd: Fd,
-    /// The other end.
+    /// The other end, or whom its PROXY protocol header names.
     pub peer: SocketAddr,
+    /// Who sent the present request: the other end, or whom a trusted proxy names (F4).
+    pub client: Client,
+    /// A PROXY protocol header has to come before anything else.
+    pub awaits_proxy_header: bool,
+    /// Counts the connection for the firewall; none for one that is refused.
+    pub account: Option<Account>,
+    /// The connection is refused, and told why.
+    pub told: Option<Told>,
+    /// The present request has passed the firewall.
+    pub admitted: bool,
     /// Its one deadline.
     pub timer: TimerId,
     /// What it is doing.
@@ -158,6 +169,14 @@ impl Session {
             token,
             fd,
             peer,
+            client: Client {
+                address: peer.ip(),
+                is_proxy: false,
+            },
+            awaits_proxy_header: false,
+            account: None,
+            told: None,
+            admitted: false,
             timer,
             phase: Phase::Idle,
             since: now,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
+use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
 
@@ -14,6 +15,10 @@ use crate::policy::snapshot::SharedSnapshot;
 pub struct Shared {
     /// The configuration in force.
     pub snapshot: SharedSnapshot,
+    /// What is known of client addresses, and how many connections there are. Kept over reloads.
+    pub firewall: Arc<Firewall>,
+    /// How many refused connections are told why.
+    pub flood: Arc<Flood>,
     /// One per reactor.
     pub gauges: Vec<Gauges>,
     /// Where access-log lines go, if anywhere.
@@ -41,8 +46,11 @@ impl Shared {
         engine: &'static str,
         access_log: Option<AccessLog>,
     ) -> Arc<Self> {
+        let firewall = Firewall::new(&snapshot.load().settings.firewall);
         Arc::new(Shared {
             snapshot,
+            firewall,
+            flood: Arc::default(),
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
             memory: BufferMemory::new(),
@@ -74,6 +82,8 @@ pub struct Gauges {
     buffers: AtomicU64,
     pipes: AtomicU64,
     requests: AtomicU64,
+    refused: AtomicU64,
+    observed: AtomicU64,
     turns: AtomicU64,
     system_calls: AtomicU64,
 }
@@ -91,6 +101,10 @@ pub struct Counts {
     pub upstream_idle: usize,
     /// Requests ended.
     pub requests: u64,
+    /// Connections and requests that the firewall refused.
+    pub refused: u64,
+    /// Those that it would have refused, had it not been told to observe.
+    pub observed: u64,
 }
 
 impl Gauges {
@@ -105,6 +119,8 @@ impl Gauges {
         );
         set(&self.upstream_idle, counts.upstream_idle as u64);
         set(&self.requests, counts.requests);
+        set(&self.refused, counts.refused);
+        set(&self.observed, counts.observed);
         set(&self.operations, stats.operations as u64);
         set(&self.sockets, stats.sockets as u64);
         set(&self.buffers, stats.buffers as u64);
@@ -127,6 +143,8 @@ pub struct Totals {
     pub buffers: u64,
     pub pipes: u64,
     pub requests: u64,
+    pub refused: u64,
+    pub observed: u64,
     pub turns: u64,
     pub system_calls: u64,
     /// Reactors that have ever had a connection.
@@ -146,6 +164,8 @@ impl Totals {
             buffers: self.buffers + get(&gauge.buffers),
             pipes: self.pipes + get(&gauge.pipes),
             requests: self.requests + get(&gauge.requests),
+            refused: self.refused + get(&gauge.refused),
+            observed: self.observed + get(&gauge.observed),
             turns: self.turns + get(&gauge.turns),
             system_calls: self.system_calls + get(&gauge.system_calls),
             active_reactors: self.active_reactors + u64::from(get(&gauge.turns) > 0),

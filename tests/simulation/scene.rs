@@ -32,6 +32,7 @@ pub fn server_address() -> SocketAddr {
 /// A server, and what keeps its mailbox open.
 pub struct Machine {
     pub reactor: Reactor<SimEngine, Server>,
+    shared: Arc<Shared>,
     _address: Address<Message>,
 }
 
@@ -41,11 +42,12 @@ pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u6
     let shared = Shared::new(shared, 1, 1, "simulated", None);
     let listener = world.listen(server_address(), 64).unwrap();
     let (address, mailbox) = mailbox();
-    let server = Server::new(shared, 0, seed);
+    let server = Server::new(Arc::clone(&shared), 0, seed);
     let mut reactor = Reactor::new(world.engine(buffers), server, mailbox);
     reactor.listen(listener).unwrap();
     Machine {
         reactor,
+        shared,
         _address: address,
     }
 }
@@ -242,6 +244,8 @@ impl Scene {
             self.world.advance(UNDER_WAY / 10);
             self.turn(Some(self.world.now()));
         }
+        let counted = self.machine.shared.firewall.connections();
+        assert_eq!(counted, 0, "connections that the firewall still counts");
         let counts = self.server().counts();
         assert_eq!(
             (

@@ -45,6 +45,13 @@ proxy:
     response_header_timeout: 6s
     upstream_idle_timeout: 5s
     idle_conn_timeout: 9s
+firewall:
+  # All clients of a scene come from one address.
+  rate_limit_rps: 1000000
+  rate_limit_burst: 1000000
+  max_connections_per_ip: 100000
+  auto_block_threshold: 0
+  max_tracked_addresses: 100
 ";
 
 const ROUTES: &str = "\

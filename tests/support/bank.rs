@@ -91,8 +91,14 @@ pub fn play(jobs: &[Job], engine: Engine, start: fn(&Settings) -> Toron) -> Vec<
     let mut groups: BTreeMap<String, Vec<&Job>> = BTreeMap::new();
     for job in jobs {
         let settings = job.settings(engine, "U");
+        // What a firewall has learned of the address would decide about the next case.
+        let own = if settings.firewall.is_empty() {
+            ""
+        } else {
+            &job.id
+        };
         groups
-            .entry(settings.config_yaml() + &settings.routes_yaml())
+            .entry(settings.config_yaml() + &settings.routes_yaml() + own)
             .or_default()
             .push(job);
     }

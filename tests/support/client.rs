@@ -39,7 +39,12 @@ impl Client {
 
     fn of(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Client {
+        Ok(Client::over(stream))
+    }
+
+    /// Takes over a connection.
+    pub fn over(stream: TcpStream) -> Self {
+        Client {
             stream: Some(stream),
             sent: Vec::new(),
             received: Vec::new(),
@@ -47,7 +52,7 @@ impl Client {
             end: None,
             send_error: None,
             last_sent: Instant::now(),
-        })
+        }
     }
 
     /// Writes all of `bytes` in writes of up to 64 KiB. A peer that is gone is noted, not an error:

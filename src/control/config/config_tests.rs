@@ -117,25 +117,6 @@ fn i3_the_stricter_header_deadline_and_size_hold() {
 }
 
 #[test]
-fn older_names_of_the_firewall_carry_their_units() {
-    let s = settings(
-        "firewall: {headerTimeoutMs: 2500, maxHeaderCount: 9, trustedProxies: [10.0.0.0/8]}",
-    );
-    assert_eq!(
-        (s.header_timeout, s.max_header_count),
-        (Duration::from_millis(2500), 9)
-    );
-    assert_eq!(s.trusted_proxies.len(), 1);
-    assert_eq!(
-        faults("firewall:\n  maxBodyBytes: 5\n  headerTimeoutMs: 1\n  header_timeout: 1s\n"),
-        [
-            "c:2:3: firewall.maxBodyBytes is not a setting of the firewall (allowed: server.max_body_bytes)",
-            "c:3:3: firewall.headerTimeoutMs is the older name of header_timeout (allowed: one of them)",
-        ]
-    );
-}
-
-#[test]
 fn i7_i21_own_limits_replace_inherited_ones() {
     let config = "server: {max_body_bytes: 1000, read_timeout: 7s}\nproxy: {transport: {response_header_timeout: 9s}}";
     let l = limits(config, "max_body_bytes: 0; read_timeout: 0");
@@ -518,8 +499,6 @@ fn what_has_no_effect_yet_is_said_once_each() {
         warnings,
         [
             "c:2:3: server.watch is not in effect yet",
-            "c:4:12: firewall.enabled: true is not in effect yet",
-            "c:5:3: firewall.rate_limit_rps is not in effect yet",
             "r:3:16: routes[].algorithm: ip_hash is not in effect yet",
         ]
     );

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::policy::cidr::Cidr;
+use crate::policy::cidr::CidrSet;
+use crate::policy::firewall::{Mode, Rules};
 
 use super::addresses::read_cidrs;
 use super::fields::is_token;
@@ -21,15 +22,12 @@ pub struct Firewall {
     /// Least average rate of a body, if written.
     pub min_body_rate: Option<u64>,
     /// Whose forwarding headers are believed.
-    pub trusted_proxies: Vec<Cidr>,
+    pub trusted_proxies: CidrSet,
     /// Where they name the client.
     pub client_ip_header: String,
-    /// Most client connections; `None` where the firewall is off.
-    pub max_connections_total: Option<u64>,
+    /// What holds for client addresses.
+    pub rules: Rules,
 }
-
-/// Client connections in all, where the files say nothing.
-const MAX_CONNECTIONS_TOTAL: u64 = 10_000;
 
 /// Reads `key`, or the older name if that is written. Both at once is a fault.
 fn either(section: &Section<'_>, key: &'static str, older: &'static str) -> bool {
@@ -73,7 +71,7 @@ fn duration(s: &Section<'_>, key: &'static str, older: &'static str) -> Option<D
     })
 }
 
-fn cidrs(s: &Section<'_>, key: &'static str, older: &'static str) -> Vec<Cidr> {
+fn cidrs(s: &Section<'_>, key: &'static str, older: &'static str) -> CidrSet {
     let use_older = either(s, key, older);
     let written = read_cidrs(s, key);
     if use_older {
@@ -82,50 +80,86 @@ fn cidrs(s: &Section<'_>, key: &'static str, older: &'static str) -> Vec<Cidr> {
         written
     }
     .unwrap_or_default()
+    .into_iter()
+    .collect()
 }
 
-fn boolean(s: &Section<'_>, key: &'static str, older: &'static str) {
+fn boolean(s: &Section<'_>, key: &'static str, older: &'static str) -> Option<bool> {
     let use_older = either(s, key, older);
-    s.boolean(key);
+    let written = s.boolean(key);
     if use_older {
-        s.boolean(older);
+        s.boolean(older)
+    } else {
+        written
+    }
+}
+
+/// A number from `least` to `most`, or `default`.
+fn count<N: TryFrom<i64>>(
+    s: &Section<'_>,
+    (key, older): (&'static str, &'static str),
+    (least, most): (i64, i64),
+    default: N,
+) -> N {
+    let written = number(s, key, older, most);
+    at_least(s, key, older, written, least);
+    let fits = written.and_then(|n| N::try_from(n).ok());
+    fits.unwrap_or(default)
+}
+
+/// The largest count of anything that is not absurd.
+const MOST: i64 = 1_000_000_000;
+
+fn read_rules(s: &Section<'_>) -> Rules {
+    let default = Rules::default();
+    let modes = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
+    let alpha = ("ewma_alpha_pct", "ewmaAlphaPct");
+    let threshold = ("auto_block_threshold", "autoBlockThreshold");
+    let factor = ("block_escalation_factor", "blockEscalationFactor");
+    let per_ip = ("max_connections_per_ip", "maxConnectionsPerIp");
+    let total = ("max_connections_total", "maxConnectionsTotal");
+    let tracked = ("max_tracked_addresses", "maxTrackedAddresses");
+    let prefix = s.integer("ipv6_prefix", 1..=128);
+    Rules {
+        enabled: s.boolean("enabled").unwrap_or(default.enabled),
+        mode: s.choice("mode", &modes, 2).unwrap_or(default.mode),
+        rate_limit_rps: count(
+            s,
+            ("rate_limit_rps", "rateLimitRps"),
+            (0, MOST),
+            default.rate_limit_rps,
+        ),
+        rate_limit_burst: count(
+            s,
+            ("rate_limit_burst", "rateLimitBurst"),
+            (1, MOST),
+            default.rate_limit_burst,
+        ),
+        adaptive_rate_limit: boolean(s, "adaptive_rate_limit", "adaptiveRateLimit")
+            .unwrap_or(default.adaptive_rate_limit),
+        ewma_alpha_pct: count(s, alpha, (0, 100), default.ewma_alpha_pct),
+        auto_block_threshold: count(s, threshold, (0, 1_000_000), default.auto_block_threshold),
+        block_duration: duration(s, "block_duration", "blockDurationSecs")
+            .unwrap_or(default.block_duration),
+        block_escalation_factor: count(s, factor, (1, 1000), default.block_escalation_factor),
+        max_block_duration: duration(s, "max_block_duration", "maxBlockDurationSecs")
+            .unwrap_or(default.max_block_duration),
+        strike_decay: duration(s, "strike_decay", "strikeDecaySecs")
+            .unwrap_or(default.strike_decay),
+        max_connections_per_ip: count(s, per_ip, (0, MOST), default.max_connections_per_ip),
+        max_connections_total: count(s, total, (0, MOST), default.max_connections_total),
+        max_tracked_addresses: count(s, tracked, (1, MOST), default.max_tracked_addresses),
+        ipv6_prefix: prefix
+            .and_then(|n| u8::try_from(n).ok())
+            .unwrap_or(default.ipv6_prefix),
+        allow: cidrs(s, "allow", "allowList"),
+        deny: cidrs(s, "deny", "denyList"),
     }
 }
 
 /// Reads and checks the whole block.
 pub fn read(s: Section<'_>) -> Firewall {
-    let enabled = s.boolean("enabled").unwrap_or(true);
-    s.choice("mode", &[("enforce", ()), ("observe", ())], 2);
-    number(&s, "rate_limit_rps", "rateLimitRps", 1_000_000_000);
-    number(&s, "rate_limit_burst", "rateLimitBurst", 1_000_000_000);
-    boolean(&s, "adaptive_rate_limit", "adaptiveRateLimit");
-    number(&s, "ewma_alpha_pct", "ewmaAlphaPct", 100);
-    number(&s, "auto_block_threshold", "autoBlockThreshold", 1_000_000);
-    duration(&s, "block_duration", "blockDurationSecs");
-    number(&s, "block_escalation_factor", "blockEscalationFactor", 1000);
-    duration(&s, "max_block_duration", "maxBlockDurationSecs");
-    duration(&s, "strike_decay", "strikeDecaySecs");
-    number(
-        &s,
-        "max_connections_per_ip",
-        "maxConnectionsPerIp",
-        1_000_000_000,
-    );
-    let total = number(
-        &s,
-        "max_connections_total",
-        "maxConnectionsTotal",
-        1_000_000_000,
-    );
-    number(
-        &s,
-        "max_tracked_addresses",
-        "maxTrackedAddresses",
-        1_000_000_000,
-    );
-    s.integer("ipv6_prefix", 1..=128);
-    cidrs(&s, "allow", "allowList");
-    cidrs(&s, "deny", "denyList");
+    let rules = read_rules(&s);
     if let Some(mark) = s.mark_of("maxBodyBytes") {
         s.known("maxBodyBytes");
         let text = "firewall.maxBodyBytes is not a setting of the firewall (allowed: server.max_body_bytes)";
@@ -147,10 +181,7 @@ pub fn read(s: Section<'_>) -> Firewall {
         min_body_rate: rate.and_then(|n| u64::try_from(n).ok()),
         trusted_proxies: cidrs(&s, "trusted_proxies", "trustedProxies"),
         client_ip_header: read_client_ip_header(&s),
-        max_connections_total: enabled.then(|| {
-            let written = total.and_then(|n| u64::try_from(n).ok());
-            written.unwrap_or(MAX_CONNECTIONS_TOTAL)
-        }),
+        rules,
     };
     s.finish();
     made
@@ -171,4 +202,113 @@ fn read_client_ip_header(s: &Section<'_>) -> String {
         s.report.fault(s.value_mark("client_ip_header"), text);
     }
     name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::config::load_texts;
+    use crate::control::resolve::Endpoints;
+    use crate::policy::settings::Settings;
+
+    const ROUTES: &str = "routes: [{target: 'http://a'}]";
+
+    fn settings(block: &str) -> Settings {
+        let config = format!("firewall: {block}");
+        match load_texts(&config, Some(ROUTES), &mut Endpoints::default()) {
+            Ok(loaded) => (*loaded.snapshot.settings).clone(),
+            Err(rejected) => unreachable!("{block}: {:?}", rejected.faults),
+        }
+    }
+
+    fn faults(block: &str) -> Vec<String> {
+        let config = format!("firewall:\n{block}");
+        match load_texts(&config, Some(ROUTES), &mut Endpoints::default()) {
+            Ok(_) => Vec::new(),
+            Err(rejected) => rejected.faults.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_written_has_its_default() {
+        assert_eq!(settings("{}").firewall, Rules::default());
+        let changed = settings("{enabled: off, mode: observe, ipv6_prefix: 56}").firewall;
+        let expected = Rules {
+            enabled: false,
+            mode: Mode::Observe,
+            ipv6_prefix: 56,
+            ..Rules::default()
+        };
+        assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn older_names_carry_their_units() {
+        let older = settings(
+            "{rateLimitRps: 1, rateLimitBurst: 2, adaptiveRateLimit: true, ewmaAlphaPct: 3, \
+             autoBlockThreshold: 4, blockDurationSecs: 5, blockEscalationFactor: 6, \
+             maxBlockDurationSecs: 7, strikeDecaySecs: 8, maxConnectionsPerIp: 9, \
+             maxConnectionsTotal: 10, headerTimeoutMs: 2500, maxHeaderCount: 11, \
+             maxHeaderBytes: 300, trustedProxies: [10.0.0.0/8]}",
+        );
+        let newer = settings(
+            "{rate_limit_rps: 1, rate_limit_burst: 2, adaptive_rate_limit: true, \
+             ewma_alpha_pct: 3, auto_block_threshold: 4, block_duration: 5s, \
+             block_escalation_factor: 6, max_block_duration: 7s, strike_decay: 8s, \
+             max_connections_per_ip: 9, max_connections_total: 10, header_timeout: 2500ms, \
+             max_header_count: 11, max_header_bytes: 300, trusted_proxies: [10.0.0.0/8]}",
+        );
+        assert_eq!(older, newer);
+        let expected = Rules {
+            rate_limit_rps: 1,
+            rate_limit_burst: 2,
+            adaptive_rate_limit: true,
+            ewma_alpha_pct: 3,
+            auto_block_threshold: 4,
+            block_duration: Duration::from_secs(5),
+            block_escalation_factor: 6,
+            max_block_duration: Duration::from_secs(7),
+            strike_decay: Duration::from_secs(8),
+            max_connections_per_ip: 9,
+            max_connections_total: 10,
+            ..Rules::default()
+        };
+        assert_eq!(newer.firewall, expected);
+        assert_eq!(newer.header_timeout, Duration::from_millis(2500));
+        assert_eq!((newer.max_header_count, newer.max_header_bytes), (11, 300));
+        assert_eq!(newer.trusted_proxies.blocks().len(), 1);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_a_fault() {
+        assert_eq!(
+            faults("  maxBodyBytes: 5\n  headerTimeoutMs: 1\n  header_timeout: 1s\n"),
+            [
+                "config.yaml:2:3: firewall.maxBodyBytes is not a setting of the firewall (allowed: server.max_body_bytes)",
+                "config.yaml:3:3: firewall.headerTimeoutMs is the older name of header_timeout (allowed: one of them)",
+            ]
+        );
+        for key in [
+            "rate_limit_burst",
+            "rateLimitBurst",
+            "block_escalation_factor",
+            "max_tracked_addresses",
+        ] {
+            let said = format!(
+                "config.yaml:2:{}: firewall.{key} is too small (allowed: 1 or more)",
+                key.len() + 5
+            );
+            assert_eq!(faults(&format!("  {key}: 0\n")), [said]);
+        }
+        for block in [
+            "rate_limit_rps: -1",
+            "ewma_alpha_pct: 101",
+            "ipv6_prefix: 0",
+            "ipv6_prefix: 129",
+            "mode: off",
+            "deny: [x]",
+        ] {
+            assert_eq!(faults(&format!("  {block}\n")).len(), 1, "{block}");
+        }
+    }
 }

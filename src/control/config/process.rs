@@ -176,7 +176,7 @@ fn read_settings(
         dns_refresh: read_dns_refresh(transport),
         trusted_proxies: firewall.trusted_proxies,
         client_ip_header: firewall.client_ip_header,
-        max_connections_total: firewall.max_connections_total,
+        firewall: firewall.rules,
         logging,
         admin,
     }

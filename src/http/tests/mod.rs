@@ -7,6 +7,7 @@ mod chunks;
 mod forwarding;
 mod paths;
 mod properties;
+mod proxy_headers;
 mod replies;
 mod requests;
 mod responses;

@@ -40,6 +40,7 @@ impl Transaction {
         } else if due(self.response_header_at) {
             self.answer(now, Verdict::ResponseHeaderTimeout, out);
         } else if due(self.reading.deadline()) {
+            self.client_too_slow = true;
             self.answer(now, Verdict::ClientTooSlow, out);
         } else if due(self.tunnel_idle_at) {
             self.sever(out);

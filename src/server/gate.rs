@@ -1,0 +1,179 @@
+//! The firewall at work: who may connect, what may be asked, and whose slowness is noted.
+
+use std::net::IpAddr;
+
+use toron_reactor::{Buf, Close, Context, Engine, Incoming};
+
+use super::ending::TOLD_TOTAL;
+use super::lane::Lane;
+use super::refuse::Refusal;
+use super::session::{Phase, Session, Tag};
+use super::{Kit, Server};
+use crate::http::answer::{Answer, Rendering};
+use crate::http::proxy_protocol::{self, ProxyHeader};
+use crate::http::RequestHead;
+use crate::policy::firewall::{Cause, Client, Decision};
+use crate::policy::settings::Settings;
+use crate::proxy::transaction::ClientEnd;
+use crate::proxy::window::Window;
+use crate::proxy::writing::QUOTA;
+
+impl Server {
+    /// A new connection: decided before a byte of it is read.
+    pub(super) fn welcome<E: Engine>(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
+        let Incoming { fd, peer, .. } = incoming;
+        let now = cx.now;
+        let snapshot = self.core.pin();
+        let settings = &snapshot.settings;
+        let client = Client::peer(peer.ip(), &settings.trusted_proxies);
+        let shared = &self.core.shared;
+        let admission = shared.firewall.connect(&settings.firewall, client, now);
+        let refused = match admission.decision {
+            Decision::Refuse(cause) => Some((cause, shared.flood.tell(now))),
+            Decision::Admit | Decision::Observe(_) => None,
+        };
+        let mut kit = Kit {
+            core: &mut self.core,
+            cx,
+        };
+        kit.note(client.address, "connection", admission.decision);
+        if let Some((_, None)) = refused {
+            kit.cx.engine.close(fd, Close::Reset);
+            return kit.cx.connection_ended();
+        }
+        let wheel = &mut *cx.wheel;
+        let token = self.sessions.insert_with(|token| {
+            let timer = wheel.insert(Lane::Deadline.key(token));
+            let mut session = Session::new(token, fd, peer, timer, now);
+            session.client = client;
+            session.awaits_proxy_header = settings.proxy_protocol && client.is_proxy;
+            session.account = admission.permit;
+            session
+        });
+        self.core.sessions += 1;
+        self.with_session(cx, token, |kit, session| match refused {
+            None => kit.receive(session),
+            Some((cause, told)) => {
+                session.told = told;
+                kit.turn_away(session, &cause);
+            }
+        });
+    }
+}
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Tells a connection why it is refused: one send, then the short ending of those who are told.
+    fn turn_away(&mut self, session: &mut Session, cause: &Cause) {
+        // Nobody waits for a buffer to be refused with.
+        let Some(mut buf) = self.cx.engine.buffers().take() else {
+            return self.close(session, Close::Reset);
+        };
+        let mut text = std::mem::take(&mut self.core.scratch);
+        text.clear();
+        cause.answer().write(&Rendering::CLOSE, &mut text);
+        buf.extend(&text);
+        self.core.scratch = text;
+        let mut window = Window::new(TOLD_TOTAL, QUOTA);
+        window.run(self.now());
+        session.phase = Phase::Answering {
+            then: ClientEnd::Linger,
+            window,
+        };
+        self.send(session, buf, Tag::Answer);
+    }
+
+    /// Bytes have come from a trusted proxy that has to say first for whom the connection is (F4).
+    /// One that does not is refused: to guess would be to believe.
+    pub(super) fn proxy_header_received(&mut self, session: &mut Session, mut input: Buf) {
+        match proxy_protocol::parse(&input) {
+            ProxyHeader::Incomplete if session.eof => self.close(session, Close::Orderly),
+            ProxyHeader::Incomplete => self.await_more(session, input),
+            ProxyHeader::Invalid(reason) => {
+                log::debug!("{}: refused: {reason}", session.peer);
+                session.input = Some(input);
+                self.refuse(session, Refusal::unread(Answer::BadRequest));
+            }
+            ProxyHeader::Complete { len, source } => {
+                session.awaits_proxy_header = false;
+                if let Some(source) = source {
+                    session.peer = source;
+                }
+                input.consume(len);
+                session.input = Some(input);
+                // As on a connection that has just been opened.
+                self.next_head(session);
+            }
+        }
+    }
+
+    /// What the firewall answers to the present request, if it does not let it in. One that has
+    /// waited for a buffer has paid already.
+    pub(super) fn ask_firewall(
+        &mut self,
+        session: &mut Session,
+        settings: &Settings,
+    ) -> Option<Answer> {
+        if session.admitted {
+            return None;
+        }
+        let now = self.now();
+        let permit = session.account.as_mut();
+        let firewall = &self.core.shared.firewall;
+        let decision = firewall.request(&settings.firewall, session.client, permit, now);
+        self.note(session.client.address, "request", decision);
+        session.admitted = decision.admits();
+        match decision {
+            Decision::Refuse(cause) => Some(cause.answer()),
+            Decision::Admit | Decision::Observe(_) => None,
+        }
+    }
+
+    /// The client of the present request was cut for slowness (F5).
+    pub(super) fn note_slowness(&mut self, session: &mut Session) {
+        let rules = &self.core.snapshot.settings.firewall;
+        let (firewall, now) = (&self.core.shared.firewall, self.now());
+        let blocked = firewall.violate(rules, session.client, session.account.as_mut(), now);
+        if let Some(Cause { observed, .. }) = blocked {
+            let client = session.client.address;
+            log::info!("{client}: blocked after {observed} violations, the last for slowness");
+        }
+    }
+
+    /// Counts a decision and, once a second at most, says what it was.
+    fn note(&mut self, client: IpAddr, what: &str, decision: Decision) {
+        let (cause, done) = match decision {
+            Decision::Admit => return,
+            Decision::Refuse(cause) => {
+                self.core.refused += 1;
+                (cause, "refused")
+            }
+            Decision::Observe(cause) => {
+                self.core.observed += 1;
+                (cause, "would be refused")
+            }
+        };
+        let Some(unsaid) = self.core.firewall_gate.pass(self.cx.now) else {
+            return;
+        };
+        log::info!(
+            "{client}: {what} {done}: {} ({} of {}, {}); {unsaid} more since the last such line",
+            cause.reason.code(),
+            cause.observed,
+            cause.limit,
+            cause.reason.setting(),
+        );
+    }
+}
+
+/// Who sent `request` on a connection from `peer` (F4).
+pub(super) fn client_of(
+    peer: IpAddr,
+    settings: &Settings,
+    request: &RequestHead<'_, '_>,
+) -> Client {
+    let name = settings.client_ip_header.as_str();
+    let lines = request.fields();
+    let lines = lines.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+    let proxies = &settings.trusted_proxies;
+    Client::peer(peer, proxies).behind(proxies, name, lines.map(|(_, value)| value))
+}
