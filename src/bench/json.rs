@@ -9,7 +9,7 @@ use super::measurement::{per_second, Measurement, Point};
 use super::mix::Prepared;
 use super::plan::{Load, Plan};
 use super::profile::{Arrivals, Stage};
-use super::record::Part;
+use super::record::{Counts, Part, Record};
 use super::stages::knee;
 use super::verdict::Verdict;
 
@@ -65,18 +65,6 @@ pub fn measurement(
 ) -> Value {
     let total = &measured.total;
     let counts = &total.counts;
-    let statuses: Map<String, Value> = total
-        .statuses
-        .iter()
-        .map(|(status, n)| (status.to_string(), json!(n)))
-        .collect();
-    let mut errors: Map<String, Value> = counts
-        .failures()
-        .map(|(kind, n)| (kind.name().to_owned(), json!(n)))
-        .collect();
-    if counts.timed_out > 0 {
-        errors.insert("timeout".to_owned(), json!(counts.timed_out));
-    }
     json!({
         "toron": env!("CARGO_PKG_VERSION"),
         "mode": plan.load.mode(),
@@ -102,8 +90,8 @@ pub fn measurement(
             "received": rounded(measured.receive_rate()),
             "sent": rounded(measured.send_rate()),
         },
-        "status": statuses,
-        "errors": errors,
+        "status": statuses(total),
+        "errors": errors(counts),
         "latency_us": percentiles(&total.latency),
         "first_byte_us": percentiles(&total.first_byte),
         "service_us": percentiles(&total.service),
@@ -119,6 +107,25 @@ pub fn measurement(
         "kinds": kinds(&plan.requests, &measured.requests),
         "series": measured.series.iter().map(point).collect::<Vec<_>>(),
     })
+}
+
+fn statuses(total: &Record) -> Value {
+    let all = total.statuses.iter();
+    Value::Object(
+        all.map(|(status, n)| (status.to_string(), json!(n)))
+            .collect(),
+    )
+}
+
+fn errors(counts: &Counts) -> Value {
+    let failures = counts.failures();
+    let mut errors: Map<String, Value> = failures
+        .map(|(kind, n)| (kind.name().to_owned(), json!(n)))
+        .collect();
+    if counts.timed_out > 0 {
+        errors.insert("timeout".to_owned(), json!(counts.timed_out));
+    }
+    Value::Object(errors)
 }
 
 fn settings(plan: &Plan) -> Value {
