@@ -9,9 +9,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
-use toron_reactor::{
-    EngineConfig, EpollEngine, Fd, NativeEngine, Op, Outcome, UringEngine,
-};
+use toron_reactor::{EngineConfig, EpollEngine, Fd, NativeEngine, Op, Outcome, UringEngine};
 
 use crate::lab::{Door, Lab, Peer};
 use crate::rig::Rig;
