@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use lexopt::{Arg, Parser, ValueExt};
 use toron::args::ServeArgs;
+use toron::bench::{options, Asked, BenchArgs};
 use toron::control::config::addresses::parse_listen;
 use toron::control::config::hint::allowed;
 use toron::origin::UpstreamArgs;
@@ -21,6 +22,7 @@ Usage:
   toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000; 9100 and :9100 are
                                       that port on every address, 127.0.0.1 alone is its port 9000)
   toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
+  toron bench [OPTIONS] URL           measure a server (toron bench --help)
 
 Options:
   -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
@@ -33,10 +35,10 @@ Options:
   -V, --version       version
 ";
 
-const COMMANDS: [&str; 4] = ["serve", "check", "upstream", "tune"];
+const COMMANDS: [&str; 5] = ["serve", "check", "upstream", "bench", "tune"];
 
 /// What to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     /// Run.
     Serve(ServeArgs),
@@ -51,6 +53,10 @@ pub enum Command {
     Upstream(UpstreamArgs),
     /// Audit the kernel's settings.
     Tune(TuneArgs),
+    /// Measure a server.
+    Bench(Box<BenchArgs>),
+    /// Print the help of bench.
+    BenchHelp,
     /// Print [`HELP`].
     Help,
     /// Print the help of tune.
@@ -112,6 +118,12 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                 if word == "tune" {
                     let alone = !check && !strict && listen.is_empty() && origin == defaults;
                     return tune(&mut parser, files, alone);
+                }
+                if word == "bench" {
+                    return match options::read(&mut parser)? {
+                        Asked::Run(args) => Ok(Command::Bench(args)),
+                        Asked::Help => Ok(Command::BenchHelp),
+                    };
                 }
                 command = Some(word);
             }
@@ -271,13 +283,18 @@ mod tests {
         assert_eq!((args.files, args.check), (files(Some("a"), None), true));
         assert_eq!(read("tune -h"), Ok(Command::TuneHelp));
         assert_eq!(read("check --help"), Ok(Command::Help));
+        assert_eq!(read("bench --help"), Ok(Command::BenchHelp));
+        let Ok(Command::Bench(args)) = read("bench http://a:1/x --closed --connections 3") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.connections, args.rate), (3, None));
         assert_eq!(read("-V"), Ok(Command::Version));
     }
 
     #[test]
     fn mistakes() {
         for (line, said) in [
-            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, tune; did you mean \"check\"?)"),
+            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, bench, tune; did you mean \"check\"?)"),
             ("serve check", "unexpected argument"),
             ("--confg a", "invalid option '--confg'"),
             ("-c", "missing argument"),
@@ -291,6 +308,7 @@ mod tests {
             ("--engine epoll", "--engine and --reactors belong to upstream"),
             ("upstream -c a", "do not belong to upstream"),
             ("-t tune", "only -c and -r may stand before tune"),
+            ("bench", "needs a URL"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

@@ -20,6 +20,7 @@
 //! | [`server`] | where HTTP meets descriptors: orders become operations, completions become inputs |
 //! | [`control`] | what is not traffic: files, names, logs, signals |
 //! | [`origin`] | the test origin, `toron upstream` |
+//! | [`bench`] | the load generator, `toron bench` |
 //! | [`tune`] | what the kernel allows, why it matters, how to change it and put it back: `toron tune` |
 //! | `main`, `cli` | the command line; [`args`] is what it asks for |
 //!
@@ -28,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bench;
 pub mod control;
 pub mod http;
 pub mod origin;

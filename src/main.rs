@@ -21,6 +21,8 @@ fn main() -> ExitCode {
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { files, strict }) => run_check(files, strict),
         Ok(Command::Upstream(args)) => upstream(&args),
+        Ok(Command::Bench(args)) => toron::bench::run(&args),
+        Ok(Command::BenchHelp) => print(toron::bench::HELP),
         Ok(Command::Tune(args)) => toron::tune::run(&args),
         Ok(Command::TuneHelp) => print(toron::tune::args::HELP),
         Ok(Command::Help) => print(cli::HELP),

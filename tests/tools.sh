@@ -12,6 +12,7 @@ need() { # need PROGRAM PACKAGE
 }
 need nginx nginx-light
 need wrk wrk
+need haproxy haproxy
 need curl curl
 need sha256sum coreutils
 need unshare util-linux
@@ -42,6 +43,7 @@ export DEBIAN_FRONTEND=noninteractive
 packages=()
 need nginx nginx-light
 need wrk wrk
+need haproxy haproxy
 need curl curl
 need sha256sum coreutils
 need unshare util-linux

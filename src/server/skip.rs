@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn i11_exactly_what_is_owed_is_taken_off_what_has_come() {
-        let mut pool = BufferPool::new(4);
-        let mut buf = |bytes: &[u8]| {
+        let pool = BufferPool::new(4);
+        let buf = |bytes: &[u8]| {
             let mut buf = pool.take().unwrap();
             buf.extend(bytes);
             buf
