@@ -1,11 +1,31 @@
-# make run    build, start the test origin and toron on loopback, print three commands to try
-# make test   everything that has to hold: format, lints, all tests
-# make soak   the long forms of the load tests, with figures beside nginx's
+# make run      build, start the test origin and toron on loopback, print three commands to try
+# make build    build target/release/toron
+# make install  put what was built into DESTDIR/PREFIX (/usr/local), with examples and a systemd unit
+# make test     everything that has to hold: format, lints, all tests
+# make soak     the long forms of the load tests, with figures beside nginx's
 
-.PHONY: run test soak tools
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/toron
+
+.PHONY: run build install test soak tools
 
 run:
 	@bash configs/run.sh
+
+build:
+	cargo build --release
+
+# Does not build, so that root needs no toolchain. /etc/toron is left to the operator.
+install:
+	@test -x "$(BINARY)" || { echo "$(BINARY) is not there: make build" >&2; exit 1; }
+	install -D -m 755 "$(BINARY)" "$(DESTDIR)$(PREFIX)/bin/toron"
+	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system" "$(DESTDIR)$(PREFIX)/share/doc/toron/example"
+	sed 's,@BINDIR@,$(PREFIX)/bin,' configs/systemd/toron.service \
+		> "$(DESTDIR)$(PREFIX)/lib/systemd/system/toron.service"
+	install -m 644 configs/example/*.yaml "$(DESTDIR)$(PREFIX)/share/doc/toron/example"
+	install -m 644 docs/configuration.md docs/operations.md configs/logrotate/toron \
+		"$(DESTDIR)$(PREFIX)/share/doc/toron"
 
 test: tools
 	cargo fmt --all --check
@@ -15,7 +35,7 @@ test: tools
 
 # Release, one test at a time: the figures are worth nothing otherwise.
 soak: tools
-	TORON_SOAK=1 cargo test --release --test load --test transfer --test steady --test isolation --test storm --test volume -- --nocapture --test-threads=1
+	TORON_SOAK=1 cargo test --release --test load --test transfer --test steady --test isolation --test storm --test volume --test bench_soak -- --nocapture --test-threads=1
 
 # Programs that the tests use; installed on Debian when missing.
 tools:

@@ -11,42 +11,47 @@ cargo build --release
 toron="${CARGO_TARGET_DIR:-target}/release/toron"
 
 pids=()
+said=$(mktemp -d)
 stop() {
-  trap - EXIT INT TERM
+  trap '' INT TERM
   for pid in "${pids[@]}"; do
     kill -TERM "$pid" 2>/dev/null || true
   done
   for pid in "${pids[@]}"; do
-    wait "$pid" || true
+    wait "$pid" 2>/dev/null || true
   done
+  rm -r "$said"
 }
 trap stop EXIT
+# Ctrl-C is how this is meant to end: no failure.
 trap 'exit 0' INT TERM
 
-# await PID NAME URL: until URL is answered, for ten seconds at most.
-await() {
-  for _ in $(seq 100); do
-    if curl -s -o /dev/null --max-time 1 "$3"; then
-      # Another program on that port would answer as well.
-      kill -0 "$1" 2>/dev/null && return 0
+# start NAME ARGUMENTS…: until it says that it listens. What it says is passed on.
+start() {
+  local name=$1 line
+  shift
+  mkfifo "$said/$name"
+  # In a process group of its own, so that Ctrl-C reaches this script alone and each of the two gets
+  # one signal: toron takes a second one for impatience.
+  set -m
+  "$toron" "$@" 2>"$said/$name" &
+  set +m
+  pids+=($!)
+  exec 3<"$said/$name"
+  while IFS= read -r line <&3; do
+    printf '%s\n' "$line" >&2
+    if [[ $line == *"listening on "* ]]; then
+      cat <&3 >&2 &
+      exec 3<&-
+      return 0
     fi
-    if ! kill -0 "$1" 2>/dev/null; then
-      echo "error: $2 has ended; what it said stands above (is its port taken?)" >&2
-      exit 1
-    fi
-    sleep 0.1
   done
-  echo "error: $2 does not answer at $3" >&2
+  echo "error: $name has ended; what it said stands above (is its port taken?)" >&2
   exit 1
 }
 
-"$toron" upstream --listen "$origin" &
-pids+=($!)
-await "${pids[0]}" "the test origin" "http://$origin/status/200"
-
-"$toron" serve -c configs/config.yaml -r configs/routes.yaml &
-pids+=($!)
-await "${pids[1]}" "toron" "http://$public/health"
+start origin upstream --listen "$origin"
+start toron serve -c configs/config.yaml -r configs/routes.yaml
 
 cat <<END
 

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 
 use lexopt::{Arg, Parser, ValueExt};
 use toron::args::ServeArgs;
-use toron::control::config::finding::allowed;
+use toron::bench::{options, Asked, BenchArgs};
+use toron::control::config::addresses::parse_listen;
+use toron::control::config::hint::allowed;
 use toron::origin::UpstreamArgs;
+use toron::tune::args::TuneArgs;
 use toron_reactor::EngineKind;
 
 /// For `--help`.
@@ -16,31 +19,48 @@ toron, a reverse proxy
 Usage:
   toron [serve] [-c FILE] [-r FILE]   run
   toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
-  toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000)
+  toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000; 9100 and :9100 are
+                                      that port on every address, 127.0.0.1 alone is its port 9000)
+  toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
+  toron bench [OPTIONS] URL           measure a server (toron bench --help)
 
 Options:
   -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
   -r, --routes FILE   routes.yaml beside the configuration
   -t                  check
+  --strict            check: exit status 1 also for warnings (settings without effect yet, …)
   --engine NAME       engine of the test origin: auto, io_uring or epoll
   --reactors N        threads of the test origin (default: one for each core)
   -h, --help          this text
   -V, --version       version
 ";
 
-const COMMANDS: [&str; 3] = ["serve", "check", "upstream"];
+const COMMANDS: [&str; 5] = ["serve", "check", "upstream", "bench", "tune"];
 
 /// What to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     /// Run.
     Serve(ServeArgs),
     /// Check the files.
-    Check(ServeArgs),
+    Check {
+        /// Which ones.
+        files: ServeArgs,
+        /// Whether a warning is a failure.
+        strict: bool,
+    },
     /// Run the test origin.
     Upstream(UpstreamArgs),
+    /// Audit the kernel's settings.
+    Tune(TuneArgs),
+    /// Measure a server.
+    Bench(Box<BenchArgs>),
+    /// Print the help of bench.
+    BenchHelp,
     /// Print [`HELP`].
     Help,
+    /// Print the help of tune.
+    TuneHelp,
     /// Print [`version`].
     Version,
 }
@@ -67,7 +87,7 @@ where
 
 fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
     let mut command: Option<String> = None;
-    let mut check = false;
+    let (mut check, mut strict) = (false, false);
     let mut files = ServeArgs::default();
     let mut listen: Vec<SocketAddr> = Vec::new();
     let mut origin = UpstreamArgs::default();
@@ -77,13 +97,14 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
             Arg::Short('V') | Arg::Long("version") => return Ok(Command::Version),
             Arg::Short('t') => check = true,
+            Arg::Long("strict") => strict = true,
             Arg::Short('c') | Arg::Long("config") => {
                 once(&mut files.config, "--config", &mut parser)?;
             }
             Arg::Short('r') | Arg::Long("routes") => {
                 once(&mut files.routes, "--routes", &mut parser)?;
             }
-            Arg::Long("listen") => listen.push(parser.value()?.parse()?),
+            Arg::Long("listen") => listen.push(address(&parser.value()?.string()?)?),
             Arg::Long("engine") => origin.engine = engine(&parser.value()?.string()?)?,
             Arg::Long("reactors") => {
                 origin.reactors = parser.value()?.parse::<std::num::NonZeroUsize>()?.get();
@@ -94,12 +115,26 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                     let hint = allowed(&word, &COMMANDS);
                     return Err(format!("unknown command \"{word}\" {hint}").into());
                 }
+                if word == "tune" {
+                    let alone = !check && !strict && listen.is_empty() && origin == defaults;
+                    return tune(&mut parser, files, alone);
+                }
+                if word == "bench" {
+                    return match options::read(&mut parser)? {
+                        Asked::Run(args) => Ok(Command::Bench(args)),
+                        Asked::Help => Ok(Command::BenchHelp),
+                    };
+                }
                 command = Some(word);
             }
             Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
         }
     }
     let serves = files != ServeArgs::default() || check;
+    let checks = check || command.as_deref() == Some("check");
+    if strict && !checks {
+        return Err("--strict belongs to check".into());
+    }
     match command.as_deref() {
         Some("upstream") if serves => Err("-c, -r and -t do not belong to upstream".into()),
         Some("upstream") => {
@@ -116,10 +151,29 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                                         and server.worker_pool_size are in config.yaml)"
                 .into())
         }
-        Some("check") => Ok(Command::Check(files)),
-        _ if check => Ok(Command::Check(files)),
+        _ if checks => Ok(Command::Check { files, strict }),
         _ => Ok(Command::Serve(files)),
     }
+}
+
+/// As in `server.listen`; the port of an address alone is that of the default.
+fn address(text: &str) -> Result<SocketAddr, lexopt::Error> {
+    parse_listen(text, 9000).ok_or_else(|| {
+        format!(
+            "--listen: \"{text}\" is not an address (allowed: 127.0.0.1:9000, [::1]:9000, :9000, or an \
+             address or a port alone)"
+        )
+        .into()
+    })
+}
+
+/// The options of tune are its own; only the files may stand in front of it.
+fn tune(parser: &mut Parser, files: ServeArgs, alone: bool) -> Result<Command, lexopt::Error> {
+    if !alone {
+        return Err("only -c and -r may stand before tune".into());
+    }
+    let args = TuneArgs::read(parser, files)?;
+    Ok(args.map_or(Command::TuneHelp, Command::Tune))
 }
 
 fn engine(name: &str) -> Result<EngineKind, lexopt::Error> {
@@ -181,7 +235,20 @@ mod tests {
         ] {
             assert_eq!(
                 read(line),
-                Ok(Command::Check(files(Some("a"), None))),
+                Ok(Command::Check {
+                    files: files(Some("a"), None),
+                    strict: false
+                }),
+                "{line}"
+            );
+        }
+        for line in ["check --strict", "-t --strict", "--strict check"] {
+            assert_eq!(
+                read(line),
+                Ok(Command::Check {
+                    files: files(None, None),
+                    strict: true
+                }),
                 "{line}"
             );
         }
@@ -197,28 +264,51 @@ mod tests {
             read("upstream --listen [::1]:0"),
             Ok(Command::Upstream(at("[::1]:0")))
         );
+        for (text, address) in [
+            ("9100", "0.0.0.0:9100"),
+            (":9105", "0.0.0.0:9105"),
+            ("localhost:9104", "127.0.0.1:9104"),
+            ("127.0.0.2", "127.0.0.2:9000"),
+        ] {
+            let line = format!("upstream --listen {text}");
+            assert_eq!(read(&line), Ok(Command::Upstream(at(address))), "{line}");
+        }
         let Ok(Command::Upstream(args)) = read("upstream --engine epoll --reactors 3") else {
             panic!("not understood")
         };
         assert_eq!((args.engine, args.reactors), (EngineKind::Epoll, 3));
+        let Ok(Command::Tune(args)) = read("-c a tune --check") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.files, args.check), (files(Some("a"), None), true));
+        assert_eq!(read("tune -h"), Ok(Command::TuneHelp));
         assert_eq!(read("check --help"), Ok(Command::Help));
+        assert_eq!(read("bench --help"), Ok(Command::BenchHelp));
+        let Ok(Command::Bench(args)) = read("bench http://a:1/x --closed --connections 3") else {
+            panic!("not understood")
+        };
+        assert_eq!((args.connections, args.rate), (3, None));
         assert_eq!(read("-V"), Ok(Command::Version));
     }
 
     #[test]
     fn mistakes() {
         for (line, said) in [
-            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream; did you mean \"check\"?)"),
+            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, bench, tune; did you mean \"check\"?)"),
             ("serve check", "unexpected argument"),
             ("--confg a", "invalid option '--confg'"),
             ("-c", "missing argument"),
             ("-c a -c b", "--config is given twice"),
             ("--listen 127.0.0.1:1", "--listen belongs to upstream"),
-            ("upstream --listen here", "cannot parse argument"),
+            ("upstream --listen here", "--listen: \"here\" is not an address (allowed: "),
+            ("--strict", "--strict belongs to check"),
+            ("upstream --strict", "--strict belongs to check"),
             ("upstream --engine kqueue", "allowed: auto, io_uring, epoll"),
             ("upstream --reactors 0", "cannot parse argument"),
             ("--engine epoll", "--engine and --reactors belong to upstream"),
             ("upstream -c a", "do not belong to upstream"),
+            ("-t tune", "only -c and -r may stand before tune"),
+            ("bench", "needs a URL"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

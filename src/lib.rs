@@ -20,6 +20,8 @@
 //! | [`server`] | where HTTP meets descriptors: orders become operations, completions become inputs |
 //! | [`control`] | what is not traffic: files, names, logs, signals |
 //! | [`origin`] | the test origin, `toron upstream` |
+//! | [`bench`] | the load generator, `toron bench` |
+//! | [`tune`] | what the kernel allows, why it matters, how to change it and put it back: `toron tune` |
 //! | `main`, `cli` | the command line; [`args`] is what it asks for |
 //!
 //! Ids such as I18, R12 or F4 in comments and test names are rules; `docs/rules.md` says what each is.
@@ -27,9 +29,11 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bench;
 pub mod control;
 pub mod http;
 pub mod origin;
 pub mod policy;
 pub mod proxy;
 pub mod server;
+pub mod tune;

@@ -19,8 +19,12 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1)) {
         Ok(Command::Serve(args)) => serve(&args),
-        Ok(Command::Check(args)) => run_check(args),
+        Ok(Command::Check { files, strict }) => run_check(files, strict),
         Ok(Command::Upstream(args)) => upstream(&args),
+        Ok(Command::Bench(args)) => toron::bench::run(&args),
+        Ok(Command::BenchHelp) => print(toron::bench::HELP),
+        Ok(Command::Tune(args)) => toron::tune::run(&args),
+        Ok(Command::TuneHelp) => print(toron::tune::args::HELP),
         Ok(Command::Help) => print(cli::HELP),
         Ok(Command::Version) => print(&format!("{}\n", cli::version())),
         Err(error) => {
@@ -36,8 +40,9 @@ fn print(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run_check(args: ServeArgs) -> ExitCode {
-    let outcome = check(&Inputs::from_environment(args.config, args.routes));
+fn run_check(files: ServeArgs, strict: bool) -> ExitCode {
+    let inputs = Inputs::from_environment(files.config, files.routes);
+    let outcome = check(&inputs, strict);
     print(&outcome.output);
     eprint!("{}", outcome.errors);
     if outcome.good {

@@ -24,6 +24,8 @@ const FULL: Duration = Duration::from_millis(300);
 fn toron(engine: Engine, upstream: SocketAddr) -> Toron {
     let mut route = Route::new("/", &upstream);
     // Nothing here may be ended by a timeout instead.
+    // A route that asks for so much gets the guardrail's cap (I16), a single slot here.
+    route.extra.push(("max_concurrency", "-1".into()));
     for key in ["read_timeout", "write_timeout", "response_header_timeout"] {
         route.extra.push((key, "60s".into()));
     }

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use toron::control::config::pending::is_pending;
+
 /// A folder of its own that is removed at the end.
 struct Folder(PathBuf);
 
@@ -92,20 +94,115 @@ routes:
     assert_eq!(
         text(&output.stdout),
         "\
-listen        127.0.0.1:8080, [::1]:8081
-reactors      128
-request head  8KiB and 100 fields within 5s (the stricter of server and firewall)
+listen           127.0.0.1:8080, [::1]:8081
+engine           auto
+reactors         128
+request head     8KiB and 100 fields within 5s (the stricter of server and firewall)
+idle clients     closed after 30s
+upstreams        connect 10s, 100 idle connections per target for 30s, names anew every 30s
+trusted proxies  none
+admin            no key: everything below /internal/ is 404
+logs             access off, errors to standard error, level info
+shutdown         drain delay 0s, grace 30s
 
-ROUTE                      TARGET                                                    CEILING         CAP
-example.com/upload [POST]  http://10.0.0.1:9000, http://10.0.0.2:9000/v1 (weight 3)  200MiB (route)  32 (guardrail)
-  read 1m30s (route), write 5s (default), body off (route), body rate 100B/s (default), response header 10s (default), upstream idle 1m (default), upgrade idle 1m (default), chunked normalize (default)
-/                          responds 404                                              1MiB (server)   none (default)
+ROUTE                      TARGET        CEILING         CAP
+example.com/upload [POST]  2 targets     200MiB (route)  32 (guardrail)
+  targets http://10.0.0.1:9000, http://10.0.0.2:9000/v1 (weight 3)
+  strip_prefix on: /upload/x goes to http://10.0.0.1:9000/x
+  round_robin, retries 1, preserve_host on, rewrite_redirects on, rewrite_cookie_path on
+  read 1m30s (route), write 5s (default), body off (route), body rate 100B/s (default),
+  response header 10s (default), upstream idle 1m (default), upgrade idle 1m (default),
+  chunked normalize (default)
+/                          responds 404  1MiB (server)   none (default)
+  answers with no body
   read 5s (default), write 5s (default)
 
-config.yaml, routes.yaml: good
+config.yaml, routes.yaml: good, with 1 warning
 "
     );
     assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn conditions_and_settings_of_the_process_are_shown() {
+    let config = "\
+server: {engine: epoll, idle_timeout: 0, via: on, shutdown_grace: 10s}
+proxy: {transport: {max_idle_per_target: 0}}
+firewall: {trusted_proxies: [10.0.0.0/8, 192.0.2.1]}
+admin: {key: secret}
+logging: {access_log: a.log, error_log: e.log, level: warn}
+";
+    let routes = "\
+routes:
+  - prefix: /api
+    headers: {X-Tier: beta, X-Kind: a b}
+    target: http://10.0.0.1:9000/v1
+    strip_prefix: off
+    retries: 3
+    request_deadline: 10s
+";
+    let folder = Folder::new("shown", &[("config.yaml", config), ("routes.yaml", routes)]);
+    let output = toron(&folder.0, &["check", "--strict"]);
+    assert_eq!(text(&output.stderr), "");
+    let shown = text(&output.stdout);
+    for line in [
+        "engine           epoll",
+        "idle clients     stay connected",
+        "upstreams        connect 10s, no idle connections, names anew every 30s",
+        "trusted proxies  10.0.0.0/8, 192.0.2.1/32",
+        "admin            /internal/ with the key from 127.0.0.1/32, ::1/128",
+        "logs             access to a.log, errors to e.log, level warn",
+        "shutdown         drain delay 0s, grace 10s",
+        "via              on",
+        "  only requests with X-Kind: a b and X-Tier: beta",
+        "  strip_prefix off: /api/x goes to http://10.0.0.1:9000/v1/api/x",
+        "  round_robin, retries 3, preserve_host on",
+        "config.yaml, routes.yaml: good",
+    ] {
+        assert!(shown.lines().any(|l| l == line), "{line}:\n{shown}");
+    }
+    assert!(shown.contains("request deadline 10s (route)"), "{shown}");
+}
+
+/// Whoever reads the last line only must not take a setting for granted that has no effect.
+#[test]
+fn the_last_line_counts_warnings_and_strict_refuses_them() {
+    let config = "server:\n  watch: on\n  max_body_bytes: 0\n";
+    let routes = "routes:\n  - target: http://127.0.0.1:9000\n    algorithm: ip_hash\n";
+    let folder = Folder::new(
+        "strict",
+        &[("config.yaml", config), ("routes.yaml", routes)],
+    );
+    let pending = ["server.watch", "routes[].algorithm=ip_hash"];
+    let pending = pending.iter().filter(|name| is_pending(name)).count();
+    let said = match pending {
+        0 => String::new(),
+        1 => " 1 setting has no effect yet".to_owned(),
+        n => format!(" {n} settings have no effect yet"),
+    };
+    let (but, colon) = if pending > 0 {
+        (", but", ":")
+    } else {
+        ("", "")
+    };
+    for (arguments, verdict, status) in [
+        (
+            &["check"][..],
+            format!("good{but}{said}, with 1 warning"),
+            0,
+        ),
+        (
+            &["check", "--strict"],
+            format!("refused by --strict{colon}{said}, with 1 warning"),
+            1,
+        ),
+    ] {
+        let output = toron(&folder.0, arguments);
+        let last = text(&output.stdout).lines().last().unwrap();
+        assert_eq!(last, format!("config.yaml, routes.yaml: {verdict}"));
+        assert_eq!(output.status.code(), Some(status));
+        assert_eq!(text(&output.stderr).lines().count(), pending + 1);
+    }
 }
 
 #[test]
@@ -233,4 +330,24 @@ fn a_bad_command_line_is_2() {
     assert!(text(&output.stderr).starts_with("toron: unknown command \"chekc\""));
     let output = toron(here, &["--version"]);
     assert!(text(&output.stdout).starts_with(concat!("toron ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_a_fault_with_its_place() {
+    let config = "\
+logging:
+  error_log: nowhere/error.log
+  access_log: .
+routes:
+  - prefix: /
+    status: 404
+";
+    let folder = Folder::new("logs", &[("config.yaml", config)]);
+    let expected = "\
+config.yaml:2:14: logging.error_log: \"nowhere/error.log\" is in a folder that does not exist (allowed: a file, there or not, in a folder that exists)
+config.yaml:3:15: logging.access_log: \".\" is a folder (allowed: a file, there or not, in a folder that exists)
+";
+    let output = toron(&folder.0, &["check"]);
+    assert_eq!(text(&output.stderr), expected);
+    assert_eq!(output.status.code(), Some(1));
 }

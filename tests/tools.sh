@@ -12,8 +12,13 @@ need() { # need PROGRAM PACKAGE
 }
 need nginx nginx-light
 need wrk wrk
+need haproxy haproxy
 need curl curl
 need sha256sum coreutils
+need unshare util-linux
+need sysctl procps
+need ip iproute2
+need ethtool ethtool
 
 if [ ${#packages[@]} -eq 0 ]; then
   exit 0
@@ -38,6 +43,11 @@ export DEBIAN_FRONTEND=noninteractive
 packages=()
 need nginx nginx-light
 need wrk wrk
+need haproxy haproxy
 need curl curl
 need sha256sum coreutils
+need unshare util-linux
+need sysctl procps
+need ip iproute2
+need ethtool ethtool
 [ ${#packages[@]} -eq 0 ] || fail "they are not there although they were installed"

@@ -38,6 +38,8 @@ fn settings(engine: Engine, upstream: SocketAddr) -> Settings {
         .extra
         .push(("inbound_chunked_mode", "passthrough".into()));
     // The uploads below are slow on purpose, the machine perhaps as well.
+    // A route that asks for so much gets the guardrail's cap (I16), a single slot here.
+    route.extra.push(("max_concurrency", "-1".into()));
     for key in ["read_timeout", "write_timeout", "response_header_timeout"] {
         route.extra.push((key, "60s".into()));
     }

@@ -195,6 +195,15 @@ pub enum Shutdown {
     Both,
 }
 
+/// What the other end has taken while a send waited; see [`Engine::acknowledged`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Acknowledged {
+    /// Bytes acknowledged since the send began to wait, or since it was last asked.
+    pub bytes: u64,
+    /// Bytes sent and not acknowledged yet.
+    pub left: u64,
+}
+
 /// Options every accepted and dialled TCP socket gets: `TCP_NODELAY`, and
 /// `SO_KEEPALIVE` with these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,6 +319,11 @@ pub trait Engine {
     /// used: no end of stream, no stray bytes, no error. What a receive has taken already is not
     /// seen here: ask [`Engine::is_pending`] as well.
     fn is_idle(&mut self, fd: Fd) -> bool;
+
+    /// What the other end has acknowledged ([`Engine::unacknowledged`]) since an [`Op::Send`], [`Op::Writable`] or
+    /// [`Engine::splice_out`] began to wait for room on `fd`, or since this was last asked. `None`: nothing waits, or the engine keeps no such account (in the simulator room in
+    /// the send buffer is told as soon as there is some).
+    fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged>;
 
     /// Whether an operation has not ended as far as this engine knows: its final event has not been
     /// returned by a turn. (Its event may be among those that are being handled.)

@@ -29,11 +29,13 @@ use std::time::Duration;
 use crate::broken::Broken;
 use crate::buffer::{Buf, BufferPool};
 use crate::engine::{
-    Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
+    Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats,
+    Wake,
 };
 use crate::native::{Bell, EngineConfig, NativeEngine, Spare};
 use crate::pipe::Pipe;
 use crate::pipes::{self, PipePool};
+use crate::send_queue::SendQueue;
 use crate::slab::{Slab, Token};
 use crate::sys;
 use crate::sys::poll::{Epoll, PollEvent, NO_EVENT};
@@ -63,6 +65,8 @@ const BELL: u64 = u64::MAX;
 struct Socket {
     /// How the connection broke, if somebody has been told.
     failure: Broken,
+    /// What the peer takes while a send waits.
+    send_queue: SendQueue,
     /// Counts closes, so that news of a predecessor is recognised.
     generation: u32,
     /// Owned by this engine.
@@ -465,8 +469,10 @@ impl Engine for EpollEngine {
     fn splice_out(&mut self, pipe: &mut Pipe, to: Fd, max: usize, more: bool) -> io::Result<usize> {
         self.system_calls += 1;
         let result = pipes::splice_out(pipe, to, max, more);
-        if pipe.held > 0 && result.as_ref().is_err_and(would_block) {
-            self.clear_writable(to);
+        match &result {
+            Ok(_) => self.slot(to).send_queue.moved(),
+            Err(error) if pipe.held > 0 && would_block(error) => self.send_waits(to),
+            Err(_) => {}
         }
         self.slot(to).failure.write(result)
     }
@@ -488,6 +494,11 @@ impl Engine for EpollEngine {
     fn is_idle(&mut self, fd: Fd) -> bool {
         self.system_calls += 1;
         sys::socket::is_quiet(fd)
+    }
+
+    fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
+        self.system_calls += 1;
+        self.slot(fd).send_queue.acknowledged(fd)
     }
 
     fn is_pending(&self, op: OpId) -> bool {

@@ -27,6 +27,7 @@ pub mod placement;
 pub mod planted;
 pub mod pool;
 pub mod reactor;
+mod send_queue;
 pub mod service;
 pub mod sim;
 pub mod slab;
@@ -39,7 +40,8 @@ pub mod wheel;
 pub use buffer::{Buf, BufferPool};
 pub use choice::{Chosen, EngineKind};
 pub use engine::{
-    Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
+    Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats,
+    Wake,
 };
 pub use epoll::EpollEngine;
 pub use mailbox::{mailbox, Address, Mailbox};

@@ -106,6 +106,17 @@ impl<M> Mailbox<M> {
     }
 }
 
+impl<M> Drop for Mailbox<M> {
+    /// Nobody serves the connections that are still in it: their clients are to know.
+    fn drop(&mut self) {
+        while let Some(mail) = self.take() {
+            if let Mail::Connection(incoming) = mail {
+                crate::sys::close(incoming.fd);
+            }
+        }
+    }
+}
+
 /// A mailbox and an address for it.
 #[must_use]
 pub fn mailbox<M>() -> (Address<M>, Mailbox<M>) {

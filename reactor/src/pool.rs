@@ -84,8 +84,9 @@ struct Shared<M, F> {
 }
 
 impl<M: Send + 'static> Pool<M> {
-    /// Starts the threads, and accepts on `listeners` (which the pool duplicates; their order
-    /// gives [`Incoming::listener`]). `make` is called with the reactor's number, on its thread,
+    /// Starts the threads, and accepts on `listeners` (which the pool duplicates: drop them after the
+    /// start, or their addresses stay taken when the pool stops; their order gives
+    /// [`Incoming::listener`]). `make` is called with the reactor's number, on its thread,
     /// when the reactor is first needed. Fails if a thread cannot be started or an engine of the
     /// reactors that accept cannot be opened.
     pub fn start<E, S, F>(

@@ -134,6 +134,7 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
         self.events = events;
         handled |= self.read_mail();
         handled |= self.meet_deadlines();
+        handled |= self.meet_moment();
         if handled {
             self.with_service(S::turn_ended);
         }
@@ -182,7 +183,8 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
             return Some(self.engine.now());
         }
         let last_moment = self.draining.and_then(|d| d.last_moment);
-        [until, self.wheel.next_wakeup(), last_moment]
+        let moment = self.service.next_moment();
+        [until, self.wheel.next_wakeup(), last_moment, moment]
             .into_iter()
             .flatten()
             .min()
@@ -225,7 +227,10 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
 
     /// Serves a connection or gives it to another reactor.
     fn place(&mut self, incoming: Incoming) {
-        if let Some(seat) = &self.seat {
+        // While the pool ends, the other may be about to end its thread.
+        if let Some(seat) = self.seat.as_ref().filter(|_| self.draining.is_some()) {
+            seat.placement.count(seat.index);
+        } else if let Some(seat) = &self.seat {
             let target = seat.placement.place(seat.index);
             if target != seat.index {
                 self.engine.release(incoming.fd);
@@ -309,6 +314,15 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
         }
         self.due = due;
         any
+    }
+
+    fn meet_moment(&mut self) -> bool {
+        let now = self.engine.now();
+        let due = self.service.next_moment().is_some_and(|at| at <= now);
+        if due {
+            self.with_service(S::moment);
+        }
+        due
     }
 
     fn tell_service_to_drain(&mut self) {

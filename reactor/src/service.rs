@@ -55,6 +55,15 @@ pub trait Service<E: Engine> {
     /// A message has come.
     fn message(&mut self, cx: &mut Context<'_, E>, message: Self::Message);
 
+    /// A moment at which [`Service::moment`] is to be called, for what needs finer time than
+    /// [`Wheel::GRAIN`]. Asked before every turn.
+    fn next_moment(&self) -> Option<Time> {
+        None
+    }
+
+    /// The time of [`Service::next_moment`] has come.
+    fn moment(&mut self, _cx: &mut Context<'_, E>) {}
+
     /// Called once at the end of every turn that handled something.
     fn turn_ended(&mut self, _cx: &mut Context<'_, E>) {}
 

@@ -43,11 +43,13 @@ use self::ring::{BufferRing, Completion, Ring};
 use crate::broken::Broken;
 use crate::buffer::{Buf, BufferPool, Lent};
 use crate::engine::{
-    Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats, Wake,
+    Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats,
+    Wake,
 };
 use crate::native::{Bell, EngineConfig, NativeEngine, Spare};
 use crate::pipe::Pipe;
 use crate::pipes::{self, PipePool};
+use crate::send_queue::SendQueue;
 use crate::slab::{Slab, Token};
 use crate::sys;
 use crate::sys::socket::RawAddr;
@@ -69,6 +71,8 @@ const DROP_WAIT: Duration = Duration::from_millis(10);
 struct Socket {
     /// How the connection broke, if somebody has been told.
     failure: Broken,
+    /// What the peer takes while a send waits.
+    send_queue: SendQueue,
     /// Owned by this engine.
     open: bool,
     /// The last receive left nothing behind.
@@ -458,7 +462,15 @@ impl Engine for UringEngine {
     fn splice_out(&mut self, pipe: &mut Pipe, to: Fd, max: usize, more: bool) -> io::Result<usize> {
         self.system_calls += 1;
         let result = pipes::splice_out(pipe, to, max, more);
-        self.slot(to).failure.write(result)
+        let socket = self.slot(to);
+        match &result {
+            Ok(_) => socket.send_queue.moved(),
+            Err(error) if pipe.held > 0 && error.kind() == io::ErrorKind::WouldBlock => {
+                socket.send_queue.waits(to);
+            }
+            Err(_) => {}
+        }
+        socket.failure.write(result)
     }
 
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize> {
@@ -475,6 +487,11 @@ impl Engine for UringEngine {
     fn is_idle(&mut self, fd: Fd) -> bool {
         self.system_calls += 1;
         sys::socket::is_quiet(fd)
+    }
+
+    fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
+        self.system_calls += 1;
+        self.slot(fd).send_queue.acknowledged(fd)
     }
 
     fn is_pending(&self, op: OpId) -> bool {

@@ -109,7 +109,7 @@ impl Write for Detached {
 }
 
 /// The running error log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ErrorLog {
     sender: Sender<ErrorMail>,
     /// Opens it again, if it is a file.

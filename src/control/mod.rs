@@ -4,5 +4,9 @@
 pub mod check;
 pub mod config;
 pub mod logs;
+pub mod machine;
+pub mod needs;
+pub mod report;
 pub mod resolve;
 pub mod serve;
+pub mod signals;

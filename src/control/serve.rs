@@ -4,11 +4,10 @@ use std::io;
 use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use toron_reactor::{
     bind, Chosen, EngineKind, EpollEngine, NativeEngine, Pool, PoolConfig, UringEngine,
@@ -16,25 +15,22 @@ use toron_reactor::{
 
 use super::config::{load, Inputs, Loaded};
 use super::logs::{start_access_log, start_error_log, AccessWriter, ErrorLog, Reopeners};
+use super::machine::Machine;
+use super::needs::must_haves;
 use super::resolve::{Endpoints, Resolver};
+use super::signals::{self, Meaning};
 use crate::args::ServeArgs;
 use crate::http::answer::{Answer, Rendering};
 use crate::policy::bulkhead::Bulkheads;
+use crate::policy::demand::{Demand, BACKLOG, BUFFERS};
 use crate::policy::settings::{Endpoint, EngineChoice, RouteKind, Settings};
 use crate::policy::snapshot::Snapshot;
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{Message, Server};
 
-/// Connections that wait to be accepted, per listener (the kernel cuts it to
-/// `net.core.somaxconn`, 4096 by default).
-const BACKLOG: u32 = 4096;
 /// How long the start waits for names to resolve; after that requests get a 502 until they do.
 const FIRST_RESOLVE: Duration = Duration::from_secs(2);
-/// Buffers that one reactor may have out, 76 KiB each (304 MiB in all, taken when needed). Idle connections and requests that wait for
-/// their response hold none; a head of more than 4 KiB that is not whole yet, a client that does not take its response
-/// and a copied body hold one each.
-const BUFFERS: usize = 4096;
 
 /// What routes keep over reloads.
 #[derive(Default)]
@@ -68,6 +64,11 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     let outcome = serve(&inputs, kept, loaded, &error_log);
     if let Err(error) = &outcome {
         log::error!("{error}");
+        let shown = error_log.reopener.is_none() && log::log_enabled!(log::Level::Error);
+        if !shown {
+            // Whoever starts it looks at the terminal first.
+            eprintln!("toron: {error}");
+        }
     }
     error_log.flush();
     if outcome.is_ok() {
@@ -79,7 +80,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io::Result<()> {
     let settings = Arc::clone(&loaded.snapshot.settings);
-    let reopeners = Reopeners::default();
+    let reopeners = Arc::new(Reopeners::default());
     reopeners.add(error_log.reopener.clone());
     for warning in &loaded.warnings {
         log::warn!("{warning}");
@@ -91,8 +92,13 @@ fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) 
         ),
         Err(error) => log::warn!("cannot raise the limit of descriptors: {error}"),
     }
+    for need in must_haves(&Machine::here(), &Demand::of(&loaded.snapshot)) {
+        if let Some(line) = need.shortfall() {
+            log::warn!("{line} (see toron tune)");
+        }
+    }
     // Before the threads, so that no signal is lost between.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
+    let signals = signals::catch()?;
     let (chosen, why) = engine_kind(settings.engine).choose()?;
     log::info!("engine {why}");
     let listeners = open_listeners(&settings)?;
@@ -126,15 +132,17 @@ fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) 
     for listener in &listeners {
         log::info!("listening on {}", listener.local_addr()?);
     }
+    // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
+    drop(listeners);
     let process = Process {
         inputs,
         shared,
         pool,
         resolver,
         reopeners,
+        error_log: error_log.clone(),
     };
     process.mind(signals, &mut kept);
-    drop(listeners);
     if let Some(writer) = log_writer {
         writer.wait();
     }
@@ -203,30 +211,35 @@ struct Process<'a> {
     shared: Arc<Shared>,
     pool: Pool<Message>,
     resolver: Resolver,
-    reopeners: Reopeners,
+    reopeners: Arc<Reopeners>,
+    error_log: ErrorLog,
 }
 
 impl Process<'_> {
     fn mind(self, mut signals: Signals, kept: &mut Kept) {
-        let ending = signals.forever().find(|&signal| match signal {
-            SIGHUP => {
-                self.reload(kept);
-                false
+        let ending = signals.forever().find(|&signal| {
+            match signals::meaning(signal) {
+                Meaning::End => return true,
+                Meaning::Reload => self.reload(kept),
+                Meaning::Reopen => self.reopeners.reopen_all(),
+                Meaning::Nothing => ignore(signal),
             }
-            SIGUSR1 => {
-                self.reopeners.reopen_all();
-                false
-            }
-            _ => true,
+            false
         });
         let settings = Arc::clone(&self.shared.snapshot.load().settings);
-        let name = ending
-            .and_then(signal_hook::low_level::signal_name)
-            .unwrap_or("signal");
-        log::info!("{name}: draining");
+        let name = ending.map_or("a signal", signals::name);
+        log::info!(
+            "{name}: draining (up to {} for requests in flight; a second {name} ends at once)",
+            humantime::format_duration(settings.shutdown_grace)
+        );
         self.shared.draining.store(true, Ordering::Relaxed);
         self.pool.send_to_running(|_| Message::Changed);
-        end_on_another(signals);
+        let draining = Draining {
+            shared: Arc::downgrade(&self.shared),
+            reopeners: Arc::clone(&self.reopeners),
+            error_log: self.error_log.clone(),
+        };
+        draining.mind(signals);
         std::thread::sleep(settings.drain_delay);
         for outcome in self.pool.stop(settings.shutdown_grace) {
             if let Err(error) = outcome {
@@ -244,10 +257,9 @@ impl Process<'_> {
                 for finding in &rejected.faults {
                     log::error!("{finding}");
                 }
-                log::error!(
-                    "reload: nothing was changed ({} faults)",
-                    rejected.faults.len()
-                );
+                let count = rejected.faults.len();
+                let noun = if count == 1 { "fault" } else { "faults" };
+                log::error!("reload: nothing was changed ({count} {noun})");
                 return;
             }
         };
@@ -294,19 +306,47 @@ fn names_in(snapshot: &Snapshot) -> Vec<Arc<Endpoint>> {
     names
 }
 
-/// A second signal to end is heeded at once.
-fn end_on_another(mut signals: Signals) {
-    let waiting = std::thread::Builder::new().name("second-signal".to_owned());
-    let started = waiting.spawn(move || {
-        if signals
-            .forever()
-            .any(|signal| matches!(signal, SIGTERM | SIGINT))
-        {
-            log::warn!("a second signal: ending at once");
-            std::process::exit(1);
+fn ignore(signal: i32) {
+    log::warn!("{}: ignored, it has no meaning here", signals::name(signal));
+}
+
+/// What the thread that minds the signals has while the reactors end.
+struct Draining {
+    /// Not held: the access log ends with it.
+    shared: Weak<Shared>,
+    reopeners: Arc<Reopeners>,
+    error_log: ErrorLog,
+}
+
+impl Draining {
+    /// Minds the signals on a thread of its own, until the process ends.
+    fn mind(self, mut signals: Signals) {
+        let waiting = std::thread::Builder::new().name("signals".to_owned());
+        let started = waiting.spawn(move || {
+            for signal in signals.forever() {
+                match signals::meaning(signal) {
+                    Meaning::End => self.end_at_once(signal),
+                    Meaning::Reload => log::warn!("SIGHUP: not reloading, toron is ending"),
+                    Meaning::Reopen => self.reopeners.reopen_all(),
+                    Meaning::Nothing => ignore(signal),
+                }
+            }
+        });
+        if let Err(error) = started {
+            log::warn!("further signals will not be heeded: {error}");
         }
-    });
-    if let Err(error) = started {
-        log::warn!("a second signal will not be heeded: {error}");
+    }
+
+    fn end_at_once(&self, signal: i32) {
+        let left = self.shared.upgrade().map(|shared| shared.total());
+        let left = left.unwrap_or_default();
+        log::warn!(
+            "{} while draining: ending at once. Cut requests in flight: {}, client connections: {}",
+            signals::name(signal),
+            left.exchanges,
+            left.sessions
+        );
+        self.error_log.flush();
+        std::process::exit(1);
     }
 }

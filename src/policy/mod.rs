@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod bulkhead;
 pub mod cidr;
+pub mod demand;
 mod map;
 pub mod memory;
 pub mod router;

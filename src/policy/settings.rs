@@ -121,6 +121,9 @@ pub struct Settings {
     pub trusted_proxies: Vec<Cidr>,
     /// The one header in which trusted proxies name the client.
     pub client_ip_header: String,
+    /// Most client connections in the whole process (`firewall.max_connections_total`); `None`
+    /// where the firewall is off.
+    pub max_connections_total: Option<u64>,
     /// Log settings.
     pub logging: Logging,
     /// Built-in endpoints.

@@ -112,6 +112,8 @@ pub enum Input {
     TunnelMoved,
     /// This side has finished sending, and the other has got everything.
     TunnelHalfClosed(Side),
+    /// While nothing more could be sent to this side, it acknowledged bytes sent earlier.
+    Acknowledged(Side),
     /// A deadline may have passed.
     Tick,
 }
@@ -178,6 +180,6 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
         Input::TunnelMoved => upload == U::Tunnel || download == D::Tunnel,
         Input::TunnelHalfClosed(Side::Client) => upload == U::Tunnel,
         Input::TunnelHalfClosed(Side::Upstream) => download == D::Tunnel,
-        Input::ClientEof | Input::ClientGone | Input::Tick => true,
+        Input::ClientEof | Input::ClientGone | Input::Acknowledged(_) | Input::Tick => true,
     }
 }

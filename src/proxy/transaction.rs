@@ -170,6 +170,7 @@ impl Transaction {
                 self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             }
             Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
+            Input::Acknowledged(by) => self.acknowledged(now, by),
             Input::Tick => self.tick(now, &mut out),
         }
         self.check();
@@ -624,6 +625,7 @@ impl Transaction {
 }
 
 mod deadlines;
+mod slow;
 
 #[cfg(test)]
 mod tests;

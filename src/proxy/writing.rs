@@ -13,7 +13,7 @@ use toron_reactor::Time;
 use super::window::Window;
 
 /// A window must move so many bytes (I29).
-const QUOTA: u64 = 1024;
+pub const QUOTA: u64 = 1024;
 /// How often in a window the client is looked at. What it takes before the first look is not seen.
 const LOOKS: u32 = 8;
 

@@ -39,6 +39,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if !fresh {
             if let Some(token) = self.take_idle(endpoint.id, session.token) {
                 exchange.upstream = Some(token);
+                exchange.address = self.core.upstreams.get(token).map(|c| c.address);
                 self.step(session, Input::Connected { reused: true });
                 return;
             }
@@ -48,7 +49,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             0 => None,
             n => addresses.get(exchange.dials % n).copied(),
         };
+        exchange.address = address;
         let Some(address) = address else {
+            self.tell_failure(session, &"its name has no address");
             self.step(session, Input::ConnectFailed(ConnectFailure::NoAddress));
             return;
         };
@@ -78,14 +81,15 @@ impl<E: Engine> Kit<'_, '_, E> {
         let fd = match self.cx.engine.socket(&address) {
             Ok(fd) => fd,
             Err(error) => {
-                if let Some(more) = self.core.gate.pass(self.cx.now) {
-                    log::warn!("no socket for upstream {address}: {error} ({more} more lines)");
-                }
+                self.tell_failure(session, &format_args!("no socket for it: {error}"));
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;
             }
         };
-        let token = self.core.upstreams.insert(fd, endpoint, session.token);
+        let token = self
+            .core
+            .upstreams
+            .insert(fd, endpoint, address, session.token);
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.upstream = Some(token);
             exchange.dials += 1;
@@ -114,10 +118,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.step(session, Input::Connected { reused: false });
             }
             &Outcome::Failed { errno, .. } => {
-                if let Some(more) = self.core.gate.pass(self.cx.now) {
-                    let error = std::io::Error::from_raw_os_error(errno);
-                    log::info!("upstream connection failed: {error} ({more} more lines)");
-                }
+                let error = std::io::Error::from_raw_os_error(errno);
+                self.tell_failure(session, &format_args!("cannot connect: {error}"));
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
                     ConnectFailure::NoResources

@@ -91,6 +91,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 }
                 _ => {
                     drop(buf);
+                    self.tell_failure(session, &"invalid response: no head within 64 KiB");
                     self.step(session, Input::BadHead);
                     return;
                 }
@@ -132,10 +133,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let (facts, promised) = match written {
             Ok(written) => written,
             Err(invalid) => {
-                if let Some(more) = self.core.gate.pass(self.cx.now) {
-                    let reason = invalid.reason;
-                    log::info!("invalid upstream response: {reason} ({more} more lines)");
-                }
+                let reason = invalid.reason;
+                self.tell_failure(session, &format_args!("invalid response: {reason}"));
                 drop(buf);
                 self.step(session, Input::BadHead);
                 return false;

@@ -146,6 +146,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Outcome::Sent { buf, n } = outcome else {
             return self.client_lost(session);
         };
+        let unsent = session.unsent.as_ref().map_or(0, |(text, _)| text.len());
+        if let Phase::Answering { window, .. } = &mut session.phase {
+            window.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
+        }
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.bytes_out += n as u64;
             if !matches!(tag, Tag::Continue | Tag::Tunnel) {
@@ -189,7 +193,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         match (tag, session.phase) {
-            (_, Phase::Answering { then }) => self.end_client(session, then),
+            (_, Phase::Answering { then, .. }) => self.end_client(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
             (
                 _,
@@ -385,7 +389,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .exchange
                 .as_ref()
                 .and_then(|exchange| exchange.transaction.deadline()),
-            Phase::Answering { .. } => after(session.since, settings.write_timeout),
+            Phase::Answering { window, .. } => window.deadline(),
             Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { started, last, .. } => {
                 Some((last + LINGER_SILENCE).min(started + LINGER_TOTAL))
@@ -408,11 +412,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         match session.phase {
             Phase::Head => self.head_too_slow(session),
-            Phase::Exchange => {
-                self.step(session, Input::Tick);
+            Phase::Exchange => self.exchange_deadline(session),
+            Phase::Answering { .. } => {
+                if !self.answer_is_taken(session) {
+                    self.close(session, Close::Orderly);
+                }
             }
             Phase::Skipping { .. } => self.linger(session),
-            Phase::Idle | Phase::Answering { .. } | Phase::Lingering { .. } => {
+            Phase::Idle | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}

@@ -6,6 +6,7 @@ use toron_reactor::{Close, Engine, Op, Outcome};
 
 use super::body::Framing;
 use super::builtin::fixed_answer;
+use super::failure;
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::state::{Download, Upload};
@@ -427,6 +428,14 @@ impl<E: Engine> Kit<'_, '_, E> {
             Verdict::HeaderDeadline => Answer::HeaderDeadline,
             Verdict::RequestDeadline => Answer::RequestDeadline,
         };
+        // Before the upstream was tried, it is not to blame.
+        let tried = session
+            .exchange
+            .as_ref()
+            .is_some_and(|x| x.address.is_some());
+        if let Some(what) = failure::of(verdict).filter(|_| tried) {
+            self.tell_failure(session, &what);
+        }
         let draining = self.core.is_draining();
         let Some(exchange) = session.exchange.as_mut() else {
             return;

@@ -12,7 +12,9 @@
 //!            refuse.rs                         │ tunnel.rs    both ways, raw
 //!              ▼                               │ body.rs      chunks in place
 //!            ending.rs ◀───────────────────────┘ splice.rs    pipes
-//!            keep, close, linger                skip.rs      bytes still owed behind an early response
+//!            keep, close, linger               │ skip.rs      bytes still owed behind an early response
+//!                                              │ slow.rs      peers that are slow but not idle
+//!                                              │ failure.rs   upstream failures, for the log
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
 //! ```
@@ -31,6 +33,7 @@ mod connect;
 mod download;
 mod ending;
 mod exchange;
+mod failure;
 mod head;
 mod judge;
 mod lane;
@@ -40,6 +43,7 @@ mod refuse;
 mod session;
 pub mod shared;
 mod skip;
+mod slow;
 mod splice;
 mod state;
 mod tunnel;
@@ -60,6 +64,7 @@ use toron_reactor::{
 use crate::policy::balance::RoundRobin;
 use crate::policy::settings::RouteKind;
 use crate::policy::snapshot::Snapshot;
+use failure::LogGate;
 use lane::Lane;
 use session::{Phase, Session};
 use shared::{Counts, Shared};
@@ -111,26 +116,6 @@ pub(crate) struct Core {
     requests: u64,
     request_id: RequestIds,
     drain: Option<Drain>,
-}
-
-/// Lets one line a second through to the log: what goes wrong with every request is told once, not
-/// as often as there are requests.
-#[derive(Debug, Default)]
-pub(crate) struct LogGate {
-    next: Time,
-    suppressed: u64,
-}
-
-impl LogGate {
-    /// Whether to log now, and how many lines were left out since the last.
-    pub(crate) fn pass(&mut self, now: Time) -> Option<u64> {
-        if now < self.next {
-            self.suppressed += 1;
-            return None;
-        }
-        self.next = now + Duration::from_secs(1);
-        Some(std::mem::take(&mut self.suppressed))
-    }
 }
 
 /// A configuration that requests of this reactor hold on to. Counted once more per reactor, so that

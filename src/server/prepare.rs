@@ -175,6 +175,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 request_id: [0; 32],
                 target: 0,
                 dials: 0,
+                address: None,
                 upstream: None,
                 request: None,
                 collected: None,
@@ -199,6 +200,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.started = started;
         exchange.kept.clear();
         exchange.dials = 0;
+        exchange.address = None;
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
         exchange.interim_seen = false;

@@ -7,6 +7,8 @@ use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::Version;
 use crate::proxy::transaction::ClientEnd;
+use crate::proxy::window::Window;
+use crate::proxy::writing::QUOTA;
 
 /// Why a request goes no further, and what becomes of its connection.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +81,11 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn send_answer(&mut self, session: &mut Session, then: ClientEnd) {
-        session.phase = Phase::Answering { then };
-        session.since = self.now();
+        let now = self.now();
+        let mut window = Window::new(self.core.snapshot.settings.write_timeout, QUOTA);
+        window.run(now);
+        session.phase = Phase::Answering { then, window };
+        session.since = now;
         session.served = session.served.saturating_add(1);
         self.core.requests += 1;
         if then != ClientEnd::Keep {

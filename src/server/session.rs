@@ -8,6 +8,7 @@ use super::state::Exchange;
 use crate::http::HeadScanner;
 use crate::policy::bulkhead::Permit;
 use crate::proxy::transaction::ClientEnd;
+use crate::proxy::window::Window;
 
 /// Up to so many bytes behind a request are copied to give their buffer back.
 const SHELVED_MOST: usize = 4096;
@@ -25,6 +26,8 @@ pub enum Phase {
     Answering {
         /// How the connection goes on afterwards.
         then: ClientEnd,
+        /// How long the client may take for it (I29).
+        window: Window,
     },
     /// The response is sent; what is still to come of its request is thrown away (I11).
     Skipping {

@@ -89,3 +89,53 @@ fn count_skipped(session: &mut Session, n: usize) {
         *owed = owed.saturating_sub(n as u64);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use toron_reactor::{BufferPool, Fd, Key, Time, Token, Wheel};
+
+    use super::*;
+
+    fn skipping(owed: u64) -> Session {
+        let token = Token {
+            index: 0,
+            generation: 0,
+        };
+        let timer = Wheel::new(Time(0)).insert(Key { token, lane: 0 });
+        let peer = "127.0.0.1:1".parse().unwrap();
+        let mut session = Session::new(token, Fd(3), peer, timer, Time(0));
+        let until = Time(0);
+        session.phase = Phase::Skipping { owed, until };
+        session
+    }
+
+    fn owed(session: &Session) -> Option<u64> {
+        match session.phase {
+            Phase::Skipping { owed, .. } => Some(owed),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn i11_exactly_what_is_owed_is_taken_off_what_has_come() {
+        let pool = BufferPool::new(4);
+        let buf = |bytes: &[u8]| {
+            let mut buf = pool.take().unwrap();
+            buf.extend(bytes);
+            buf
+        };
+        let mut session = skipping(10);
+        skip_in(&mut session, buf(b"0123"));
+        assert_eq!((owed(&session), session.has_leftover()), (Some(6), false));
+        skip_in(&mut session, buf(b"456789GET /next"));
+        assert_eq!(owed(&session), Some(0));
+        assert_eq!(session.input.as_deref(), Some(&b"GET /next"[..]));
+        // What comes behind it is not owed.
+        skip_in(&mut session, buf(b" HTTP/1.1"));
+        assert_eq!(session.ahead.as_deref(), Some(&b" HTTP/1.1"[..]));
+        let mut session = skipping(3);
+        skip_in(&mut session, buf(b"012"));
+        assert_eq!((owed(&session), session.has_leftover()), (Some(0), false));
+    }
+}

@@ -1,5 +1,6 @@
 //! What a request under way holds, and what each of its two directions does.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +40,8 @@ pub struct Exchange {
     pub target: usize,
     /// How often an address of the target was dialled.
     pub dials: usize,
+    /// The address of the upstream connection in use, or of the last.
+    pub address: Option<SocketAddr>,
     /// The upstream connection.
     pub upstream: Option<Token>,
     /// The request head for the upstream, and the body bytes that came with it, until sent.

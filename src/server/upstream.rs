@@ -5,6 +5,7 @@
 //! connection is taken again the same receive brings the response. So neither costs an operation.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use toron_reactor::{Fd, OpId, Slab, Time, Token};
@@ -16,6 +17,8 @@ pub struct Connection {
     pub fd: Fd,
     /// [`crate::policy::settings::Endpoint::id`] of where it goes.
     pub endpoint: u32,
+    /// The address that was dialled.
+    pub address: SocketAddr,
     /// The session whose request it carries; `None` while idle.
     pub owner: Option<Token>,
     /// The receive in flight.
@@ -38,10 +41,11 @@ pub struct Connections {
 
 impl Connections {
     /// Adds a connection that is being dialled for `owner`.
-    pub fn insert(&mut self, fd: Fd, endpoint: u32, owner: Token) -> Token {
+    pub fn insert(&mut self, fd: Fd, endpoint: u32, address: SocketAddr, owner: Token) -> Token {
         self.all.insert(Connection {
             fd,
             endpoint,
+            address,
             owner: Some(owner),
             recv: None,
             polls_readable: false,
@@ -158,12 +162,14 @@ mod tests {
         generation: 0,
     };
     const KEEP: Duration = Duration::from_secs(30);
+    const ADDRESS: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9000);
 
     #[test]
     fn r17_the_connection_used_last_is_taken_first_and_only_within_its_time() {
         let mut all = Connections::default();
-        let a = all.insert(Fd(3), 1, OWNER);
-        let b = all.insert(Fd(4), 1, OWNER);
+        let a = all.insert(Fd(3), 1, ADDRESS, OWNER);
+        let b = all.insert(Fd(4), 1, ADDRESS, OWNER);
         assert!(all.park(a, Time(0), KEEP, 2));
         assert!(all.park(b, Time(1), KEEP, 2));
         assert_eq!(all.take_idle(2, OWNER, Time(2)), None);
@@ -180,8 +186,8 @@ mod tests {
     #[test]
     fn r17_idle_connections_are_limited() {
         let mut all = Connections::default();
-        let a = all.insert(Fd(3), 1, OWNER);
-        let b = all.insert(Fd(4), 1, OWNER);
+        let a = all.insert(Fd(3), 1, ADDRESS, OWNER);
+        let b = all.insert(Fd(4), 1, ADDRESS, OWNER);
         assert!(all.park(a, Time(0), KEEP, 1));
         assert!(!all.park(b, Time(0), KEEP, 1));
         assert!(!all.park(b, Time(0), Duration::ZERO, 9));

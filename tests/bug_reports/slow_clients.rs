@@ -14,8 +14,14 @@ const TIMEOUT: &str = "{\"error\":\"408 Request Timeout\"}";
 fn toron(engine: Engine, upstream: &Upstream) -> Toron {
     let mut settings = Settings::new(engine, vec![Route::new("/", &upstream.addr)]);
     settings.server.push(("read_timeout", "1s".into()));
-    // As far as the rates of the firewall have effect, they are not what is tested here.
-    settings.firewall.push(("enabled", "false".into()));
+    // It is the windows that are tested, not the rates of the firewall.
+    for (key, value) in [
+        ("enabled", "false"),
+        ("min_body_rate", "0"),
+        ("body_timeout", "0"),
+    ] {
+        settings.firewall.push((key, value.into()));
+    }
     Toron::start(&settings)
 }
 

@@ -113,10 +113,11 @@ impl EpollEngine {
         match sys::socket::send(fd, &buf, more) {
             Ok(n) => {
                 buf.consume(n);
+                self.slot(fd).send_queue.moved();
                 Ok(self.report_success(key, Outcome::Sent { buf, n }))
             }
             Err(error) if would_block(&error) => {
-                self.clear_writable(fd);
+                self.send_waits(fd);
                 Err(buf)
             }
             Err(error) => Ok(self.report_end(key, fd, failed(&error, Some(buf)))),
@@ -217,7 +218,7 @@ impl EpollEngine {
         match what {
             Poll::Hangup => {}
             Poll::Readable => self.clear_readable(fd),
-            Poll::Writable => self.clear_writable(fd),
+            Poll::Writable => self.send_waits(fd),
         }
         self.register(fd, token);
     }
@@ -262,6 +263,12 @@ impl EpollEngine {
         if let Some(socket) = self.entry_mut(fd) {
             socket.writable = false;
         }
+    }
+
+    /// There is no room to send.
+    pub(super) fn send_waits(&mut self, fd: Fd) {
+        self.clear_writable(fd);
+        self.slot(fd).send_queue.waits(fd);
     }
 
     /// Carries the waiting receive or accept on, on a socket that is thought readable.
@@ -416,18 +423,21 @@ impl EpollEngine {
 
     fn note_send(&mut self, token: Token, fd: Fd, result: io::Result<usize>) {
         match result {
-            Ok(n) => self.end(token, |buf| match buf {
-                Some(mut buf) => {
-                    buf.consume(n);
-                    Outcome::Sent { buf, n }
-                }
-                None => Outcome::Failed {
-                    errno: libc::EBADF,
-                    buf: None,
-                },
-            }),
+            Ok(n) => {
+                self.slot(fd).send_queue.moved();
+                self.end(token, |buf| match buf {
+                    Some(mut buf) => {
+                        buf.consume(n);
+                        Outcome::Sent { buf, n }
+                    }
+                    None => Outcome::Failed {
+                        errno: libc::EBADF,
+                        buf: None,
+                    },
+                });
+            }
             Err(error) if would_block(&error) => {
-                self.clear_writable(fd);
+                self.send_waits(fd);
                 self.register(fd, token);
             }
             Err(error) => self.end(token, |buf| failed(&error, buf)),

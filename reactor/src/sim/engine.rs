@@ -14,7 +14,7 @@ use super::net::{Description, Net};
 use super::pipes::{SimPipe, PAGE};
 use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
 use crate::buffer::{BufferPool, CAPACITY};
-use crate::engine::{Close, Engine, Event, Fd, Key, Op, OpId, Shutdown, Stats, Wake};
+use crate::engine::{Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Shutdown, Stats, Wake};
 use crate::pipe::Pipe;
 use crate::planted::{self, Bug};
 use crate::slab::Slab;
@@ -483,6 +483,11 @@ impl Engine for SimEngine {
         let mut net = self.net.borrow_mut();
         let end = net.end(end);
         end.state == State::Open && !end.readable()
+    }
+
+    fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
+        self.socket_end(fd, "acknowledged");
+        None
     }
 
     fn is_pending(&self, op: OpId) -> bool {

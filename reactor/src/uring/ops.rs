@@ -74,7 +74,15 @@ impl UringEngine {
             return OpId(token);
         }
         match self.ops.get(token).map(|op| &op.kind) {
-            Some(Kind::Poll { .. }) => self.slot(fd).polls.push(token),
+            Some(Kind::Poll { what, .. }) => {
+                let waits_for_room = *what == Poll::Writable;
+                let socket = self.slot(fd);
+                socket.polls.push(token);
+                if waits_for_room {
+                    // Whether it does is known when the kernel has been asked.
+                    socket.send_queue.waits(fd);
+                }
+            }
             Some(Kind::Connect { .. } | Kind::Send { .. }) => self.slot(fd).writer = Some(token),
             _ => self.slot(fd).reader = Some(token),
         }
@@ -428,18 +436,22 @@ impl UringEngine {
     fn sent(&mut self, token: Token, fd: Fd, result: i32) {
         let cancelled = self.ops.get(token).is_some_and(|op| op.cancelled);
         match result {
-            0.. => self.end(token, |buf| match buf {
-                Some(mut buf) => {
-                    let n = usize::try_from(result).unwrap_or(0);
-                    buf.consume(n);
-                    Outcome::Sent { buf, n }
-                }
-                None => Outcome::Failed {
-                    errno: libc::EIO,
-                    buf: None,
-                },
-            }),
+            0.. => {
+                self.slot(fd).send_queue.moved();
+                self.end(token, |buf| match buf {
+                    Some(mut buf) => {
+                        let n = usize::try_from(result).unwrap_or(0);
+                        buf.consume(n);
+                        Outcome::Sent { buf, n }
+                    }
+                    None => Outcome::Failed {
+                        errno: libc::EIO,
+                        buf: None,
+                    },
+                });
+            }
             _ if is_again(result) && !cancelled => {
+                self.slot(fd).send_queue.waits(fd);
                 if let Some(op) = self.ops.get_mut(token) {
                     op.stage = Stage::Polling;
                 }

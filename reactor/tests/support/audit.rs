@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use toron_reactor::{
-    BufferPool, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Pipe, Shutdown, Stats, Time,
-    Token, Wake,
+    Acknowledged, BufferPool, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Pipe, Shutdown,
+    Stats, Time, Token, Wake,
 };
 
 #[derive(Debug)]
@@ -144,6 +144,10 @@ impl<E: Engine> Engine for Audited<E> {
 
     fn is_idle(&mut self, fd: Fd) -> bool {
         self.engine.is_idle(fd)
+    }
+
+    fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
+        self.engine.acknowledged(fd)
     }
 
     fn is_pending(&self, op: OpId) -> bool {

@@ -7,12 +7,13 @@ use crate::policy::cidr::{Cidr, CidrError};
 use super::section::Section;
 use super::yaml::Value;
 
-/// `address:port`, `:port`, or an address alone with the port of `server.port`.
+/// `address:port`; `:port` or a port alone, which are that port on every IPv4 address; or an address
+/// alone, which has the default port.
 pub fn parse_listen(text: &str, default_port: u16) -> Option<SocketAddr> {
     if let Some(address) = parse_ip(text) {
         return Some(SocketAddr::new(address, default_port));
     }
-    let (host, port) = text.rsplit_once(':')?;
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     let port = port.parse().ok().filter(|_| digits)?;
     let bracketed = host.starts_with('[');
@@ -82,7 +83,9 @@ mod tests {
             ("127.0.0.1:99999", None),
             ("127.0.0.1:+80", None),
             ("127.0.0.1:", None),
-            ("8080", None),
+            ("8080", Some("0.0.0.0:8080")),
+            ("70000", None),
+            ("example.com", None),
         ] {
             let expected = expected.map(|e| e.parse().unwrap());
             assert_eq!(parse_listen(text, 7), expected, "{text}");

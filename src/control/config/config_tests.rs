@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::policy::settings::{Algorithm, ChunkedMode, HostPattern, Limits, Source};
 
-type Made = Result<(Arc<Settings>, Table, Vec<String>), Vec<String>>;
+pub(super) type Made = Result<(Arc<Settings>, Table, Vec<String>), Vec<String>>;
 
 /// Loads two texts; an empty second one is no file. Files are called `c` and `r` in findings.
-fn load_texts(config: &str, routes: &str) -> Made {
+pub(super) fn load_texts(config: &str, routes: &str) -> Made {
     let routes = Some(routes).filter(|text| !text.is_empty());
     let show = |list: Vec<Finding>| {
         let short = |f: &Finding| {
@@ -35,7 +35,7 @@ fn settings(config: &str) -> Arc<Settings> {
 }
 
 /// The faults of a config.yaml with a good routes.yaml.
-fn faults(config: &str) -> Vec<String> {
+pub(super) fn faults(config: &str) -> Vec<String> {
     load_texts(config, ONE_ROUTE).map(|_| ()).unwrap_err()
 }
 
@@ -45,7 +45,7 @@ fn route_faults(keys: &str) -> Vec<String> {
     load_texts("", &routes).map(|_| ()).unwrap_err()
 }
 
-fn route(config: &str, keys: &str) -> (Arc<Route>, Vec<String>) {
+pub(super) fn route(config: &str, keys: &str) -> (Arc<Route>, Vec<String>) {
     let routes = format!("routes:\n  - {}\n", keys.replace("; ", "\n    "));
     let (_, table, warnings) = load_texts(config, &routes).unwrap();
     (table.routes()[0].clone(), warnings)
@@ -323,8 +323,8 @@ fn faults_of_config_yaml_are_exact() {
         ("- a", "c:1:1: the file must be a mapping of keys, not a list"),
         (
             "sever: {}",
-            "c:1:1: unknown key \"sever\" (allowed: server, proxy, firewall, discovery, admin, logging, \
-             routes; did you mean \"server\"?)",
+            "c:1:1: unknown key \"sever\" (allowed: admin, discovery, firewall, logging, proxy, \
+             routes, server; did you mean \"server\"?)",
         ),
         (
             "server: {read_timeout: 5}",
@@ -351,7 +351,7 @@ fn faults_of_config_yaml_are_exact() {
         ),
         (
             "server: {port: \"80\"}",
-            "c:1:16: server.port: \"80\" is not a whole number (allowed: 0 to 65535)",
+            "c:1:16: server.port: \"80\" in quotes is a text, not a number (allowed: 0 to 65535)",
         ),
         (
             "server: {engine: iouring}",

@@ -1,6 +1,7 @@
 //! What is wrong, or worth saying, and where.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,9 +41,20 @@ impl fmt::Display for Finding {
 pub struct Findings {
     faults: RefCell<Vec<Finding>>,
     warnings: RefCell<Vec<Finding>>,
+    asked: RefCell<BTreeSet<String>>,
 }
 
 impl Findings {
+    /// Notes that `section.key` is a key that may be written.
+    pub fn asked(&self, full: String) {
+        self.asked.borrow_mut().insert(full);
+    }
+
+    /// All keys that were asked for so far, as `section.key`.
+    pub fn into_asked(self) -> BTreeSet<String> {
+        self.asked.into_inner()
+    }
+
     /// Adds a fault: the configuration cannot be used.
     pub fn fault(&self, file: &Arc<str>, mark: Mark, message: String) {
         self.faults.borrow_mut().push(Finding {
@@ -77,46 +89,9 @@ impl Findings {
     }
 }
 
-/// The word of `known` that `word` most likely stands for.
-#[must_use]
-pub fn did_you_mean<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let word = word.to_ascii_lowercase();
-    let likeness = |k: &str| strsim::jaro_winkler(&word, k);
-    let near = |k: &&&str| {
-        let edits = strsim::osa_distance(&word, k);
-        edits <= 2.max(k.len() / 4) && edits < k.len() && likeness(k) > 0.75
-    };
-    known
-        .iter()
-        .filter(near)
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-        .copied()
-}
-
-/// The bracketed end of a message: what is allowed and, if anything comes near, what was meant.
-#[must_use]
-pub fn allowed(word: &str, known: &[&str]) -> String {
-    let list = known.join(", ");
-    match did_you_mean(word, known) {
-        Some(meant) => format!("(allowed: {list}; did you mean \"{meant}\"?)"),
-        None => format!("(allowed: {list})"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_slip_of_the_pen_is_recognised() {
-        let known = ["read_timeout", "write_timeout", "host", "port", "via"];
-        assert_eq!(did_you_mean("read_timout", &known), Some("read_timeout"));
-        assert_eq!(did_you_mean("readtimeout", &known), Some("read_timeout"));
-        assert_eq!(did_you_mean("Prot", &known), Some("port"));
-        assert_eq!(did_you_mean("HOST", &known), Some("host"));
-        assert_eq!(did_you_mean("banana", &known), None);
-        assert_eq!(did_you_mean("", &known), None);
-    }
 
     #[test]
     fn findings_come_in_order_of_place() {

@@ -24,15 +24,20 @@ pub struct Firewall {
     pub trusted_proxies: Vec<Cidr>,
     /// Where they name the client.
     pub client_ip_header: String,
+    /// Most client connections; `None` where the firewall is off.
+    pub max_connections_total: Option<u64>,
 }
+
+/// Client connections in all, where the files say nothing.
+const MAX_CONNECTIONS_TOTAL: u64 = 10_000;
 
 /// Reads `key`, or the older name if that is written. Both at once is a fault.
 fn either(section: &Section<'_>, key: &'static str, older: &'static str) -> bool {
     let use_older = section.mark_of(older);
+    section.known(older);
     if let (Some(_), Some(mark)) = (section.mark_of(key), use_older) {
         let text = format!("firewall.{older} is the older name of {key} (allowed: one of them)");
         section.report.fault(mark, text);
-        section.known(older);
         return false;
     }
     if let Some(mark) = use_older {
@@ -89,7 +94,7 @@ fn boolean(s: &Section<'_>, key: &'static str, older: &'static str) {
 
 /// Reads and checks the whole block.
 pub fn read(s: Section<'_>) -> Firewall {
-    s.boolean("enabled");
+    let enabled = s.boolean("enabled").unwrap_or(true);
     s.choice("mode", &[("enforce", ()), ("observe", ())], 2);
     number(&s, "rate_limit_rps", "rateLimitRps", 1_000_000_000);
     number(&s, "rate_limit_burst", "rateLimitBurst", 1_000_000_000);
@@ -106,7 +111,7 @@ pub fn read(s: Section<'_>) -> Firewall {
         "maxConnectionsPerIp",
         1_000_000_000,
     );
-    number(
+    let total = number(
         &s,
         "max_connections_total",
         "maxConnectionsTotal",
@@ -142,6 +147,10 @@ pub fn read(s: Section<'_>) -> Firewall {
         min_body_rate: rate.and_then(|n| u64::try_from(n).ok()),
         trusted_proxies: cidrs(&s, "trusted_proxies", "trustedProxies"),
         client_ip_header: read_client_ip_header(&s),
+        max_connections_total: enabled.then(|| {
+            let written = total.and_then(|n| u64::try_from(n).ok());
+            written.unwrap_or(MAX_CONNECTIONS_TOTAL)
+        }),
     };
     s.finish();
     made

@@ -15,6 +15,7 @@ pub mod fields;
 pub mod finding;
 pub mod firewall;
 pub mod fixed_response;
+pub mod hint;
 pub mod inherited;
 pub mod limits;
 pub mod pending;
@@ -25,7 +26,7 @@ pub mod target;
 pub mod values;
 pub mod yaml;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -129,6 +130,25 @@ pub fn load_texts(
     }
     let made = assemble(&texts, None, endpoints, &findings);
     finish(made, findings, Vec::new())
+}
+
+/// Every key that the two files may have, as the parser asks for them: `section.key`, where routes
+/// are `routes[]`, their targets `targets[]`, and the root has no name.
+#[must_use]
+pub fn known_keys() -> BTreeSet<String> {
+    // Sections that are absent are asked for their keys as well; those in lists must be there.
+    const ONE_OF_EACH: &str = "{discovery: {}, routes: [{targets: [{url: http://a}], \
+                               header_deadline_response: {}}, {prefix: /b, status: 200}]}";
+    let findings = Findings::default();
+    let file: Arc<str> = "".into();
+    let root = yaml::parse(&file, ONE_OF_EACH, &findings);
+    let text = Text {
+        file,
+        role: Role::Config,
+        root,
+    };
+    assemble(&[text], None, &mut Endpoints::default(), &findings);
+    findings.into_asked()
 }
 
 fn finish(
@@ -439,6 +459,8 @@ fn built_in(route: &Route, warn: &dyn Fn(&str)) {
 
 #[cfg(test)]
 mod guardrail_tests;
+#[cfg(test)]
+mod hint_tests;
 #[cfg(test)]
 #[path = "config_tests.rs"]
 mod tests;

@@ -40,6 +40,15 @@ const NOT_IN_EFFECT: &[&str] = &[
     "routes[].when_all_down",
 ];
 
+/// How a warning about one of them ends.
+pub const NOT_YET: &str = "is not in effect yet";
+
+/// All of them, in the order of the files.
+#[must_use]
+pub fn not_in_effect() -> &'static [&'static str] {
+    NOT_IN_EFFECT
+}
+
 /// Whether `section.key` (or `section.key=value`) has no effect yet.
 #[must_use]
 pub fn is_pending(name: &str) -> bool {

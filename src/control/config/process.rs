@@ -1,7 +1,7 @@
 //! config.yaml, routes aside: `server`, `proxy`, `firewall`, `discovery`, `admin`, `logging`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::policy::settings::{
@@ -176,6 +176,7 @@ fn read_settings(
         dns_refresh: read_dns_refresh(transport),
         trusted_proxies: firewall.trusted_proxies,
         client_ip_header: firewall.client_ip_header,
+        max_connections_total: firewall.max_connections_total,
         logging,
         admin,
     }
@@ -245,7 +246,7 @@ fn read_addresses(server: &Section<'_>, list: &[Node], port: u16) -> Vec<SocketA
             None => {
                 let text = format!(
                     "server.listen: \"{text}\" is not an address (allowed: 127.0.0.1:8080, \
-                     [::1]:8080, :8080, or an address alone)"
+                     [::1]:8080, :8080, or an address or a port alone)"
                 );
                 server.report.fault(node.mark, text);
             }
@@ -302,16 +303,40 @@ fn read_logging(logging: Section<'_>) -> Logging {
         Some("stdout" | "on" | "true") => Some(LogSink::Stdout),
         Some(path) => Some(LogSink::File(PathBuf::from(path))),
     };
+    if let Some(LogSink::File(path)) = &access_log {
+        check_log_path(&logging, "access_log", path);
+    }
+    let error_log = logging.string("error_log").map(PathBuf::from);
+    if let Some(path) = &error_log {
+        check_log_path(&logging, "error_log", path);
+    }
     let made = Logging {
         level: logging.choice("level", &levels, 6).unwrap_or(Info),
         format: logging
             .choice("format", &formats, 2)
             .unwrap_or(LogFormat::Text),
         access_log,
-        error_log: logging.string("error_log").map(PathBuf::from),
+        error_log,
     };
     logging.finish();
     made
+}
+
+/// A log is made when it is not there; its folder is not.
+fn check_log_path(logging: &Section<'_>, key: &'static str, path: &Path) {
+    let shown = path.display();
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let wrong = match folder {
+        _ if path.is_dir() => "is a folder",
+        Some(folder) if !folder.is_dir() => "is in a folder that does not exist",
+        Some(_) | None => return,
+    };
+    let text = format!(
+        "logging.{key}: \"{shown}\" {wrong} (allowed: a file, there or not, in a folder that exists)"
+    );
+    logging.report.fault(logging.value_mark(key), text);
 }
 
 /// Checks the block and tells whether discovery is on (D1: a block without `enabled` is).

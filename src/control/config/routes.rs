@@ -57,6 +57,26 @@ const UPSTREAM_KEYS: [&str; 17] = [
     "response_header_timeout",
 ];
 
+/// Fields of responses: as conditions on requests they are mostly a mistake.
+const RESPONSE_FIELDS: [&str; 16] = [
+    "accept-ranges",
+    "age",
+    "cache-control",
+    "content-security-policy",
+    "etag",
+    "expires",
+    "location",
+    "referrer-policy",
+    "retry-after",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "vary",
+    "x-content-type-options",
+    "x-frame-options",
+    "x-served-by",
+];
+
 /// Reads the list under `routes:`.
 pub fn read(
     report: Report<'_>,
@@ -348,8 +368,27 @@ fn read_constraints(s: &Section<'_>, kind: Kind) -> Vec<(String, String)> {
         return Vec::new();
     }
     let mut fields = read_fields(s, key);
+    if kind == Kind::Upstream && key == "headers" {
+        warn_of_response_fields(s, &fields);
+    }
     fields.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     fields
+}
+
+/// Whoever means it writes `match_headers`, which cannot be misread.
+fn warn_of_response_fields(s: &Section<'_>, fields: &[(String, String)]) {
+    let is_of_responses = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        RESPONSE_FIELDS.contains(&name.as_str()) || name.starts_with("access-control-allow-")
+    };
+    for (name, value) in fields.iter().filter(|(name, _)| is_of_responses(name)) {
+        let text = format!(
+            "headers on a route with a target are a condition: only requests that carry {name}: \
+             {value} match; toron sets no fields of an upstream's responses (match_headers says the \
+             same without this warning)"
+        );
+        s.report.warning(s.value_mark("headers"), text);
+    }
 }
 
 fn read_upstream(s: &Section<'_>, endpoints: &mut Endpoints) -> Upstream {

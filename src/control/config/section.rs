@@ -6,8 +6,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::finding::{allowed, Findings, Mark};
-use super::pending::is_pending;
+use super::finding::{Findings, Mark};
+use super::hint::{allowed, allowed_keys};
+use super::pending::{is_pending, NOT_YET};
 use super::values::{self, BadValue, SignedDuration};
 use super::yaml::{Entry, Node, Value};
 
@@ -131,8 +132,7 @@ impl<'a> Section<'a> {
             ),
         };
         if pending {
-            self.report
-                .warning(mark, format!("{said} is not in effect yet"));
+            self.report.warning(mark, format!("{said} {NOT_YET}"));
         }
     }
 
@@ -213,11 +213,17 @@ impl<'a> Section<'a> {
             self.warn_if_pending(key, Some(if on { "true" } else { "false" }), mark);
             return Some(on);
         }
-        let hint = allowed(text, &SWITCH.map(|(word, _)| word));
-        self.report.fault(
-            mark,
-            format!("{}: \"{text}\" is not on or off {hint}", self.full(key)),
-        );
+        let is_switch = SWITCH.iter().any(|(word, _)| *word == lower);
+        let message = if is_switch {
+            format!(
+                "{}: \"{text}\" in quotes is a text, not on or off (allowed: {lower}, without quotes)",
+                self.full(key)
+            )
+        } else {
+            let hint = allowed(text, &SWITCH.map(|(word, _)| word));
+            format!("{}: \"{text}\" is not on or off {hint}", self.full(key))
+        };
+        self.report.fault(mark, message);
         None
     }
 
@@ -229,7 +235,8 @@ impl<'a> Section<'a> {
         let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         let problem = match text.parse() {
             Ok(number) if is_number && plain && range.contains(&number) => return Some(number),
-            _ if !is_number || !plain => "is not a whole number",
+            _ if !is_number => "is not a whole number",
+            _ if !plain => "in quotes is a text, not a number",
             _ if text.starts_with('-') && *range.start() >= 0 => "is negative",
             Ok(number) if number < *range.start() => "is too small",
             _ => "is too large",
@@ -415,6 +422,9 @@ impl<'a> Section<'a> {
 
     /// Reports every key that nobody asked for.
     pub fn finish(self) {
+        for key in self.asked.borrow().iter() {
+            self.report.findings.asked(self.full(key));
+        }
         let asked = self.asked.into_inner();
         // Older names, in camelCase, are understood but not offered.
         let mut offered = asked.clone();
@@ -429,7 +439,7 @@ impl<'a> Section<'a> {
                 "routes[]" => " in a route".to_owned(),
                 name => format!(" in {name}"),
             };
-            let hint = allowed(&entry.key, &offered);
+            let hint = allowed_keys(&entry.key, self.name, &offered);
             self.report.fault(
                 entry.mark,
                 format!("unknown key \"{}\"{place} {hint}", entry.key),

@@ -68,12 +68,12 @@ pub fn duration(text: &str) -> Result<SignedDuration, BadValue> {
     while !rest.is_empty() {
         let (number, tail) = split(rest, |b| b.is_ascii_digit());
         let (unit, tail) = split(tail, |b| b.is_ascii_alphabetic());
-        if number.is_empty() {
-            return Err(bad("is not a duration"));
-        }
         let found = DURATION_UNITS.iter().position(|(name, _)| *name == unit);
-        let Some(at) = found.filter(|&at| at >= next_unit) else {
-            return Err(bad("is not a duration"));
+        let Some(at) = found.filter(|&at| at >= next_unit && !number.is_empty()) else {
+            return Err(BadValue {
+                problem: "is not a duration".to_owned(),
+                meant: meant_duration(text),
+            });
         };
         next_unit = at + 1;
         let number: u64 = number.parse().map_err(|_| bad("is too large"))?;
@@ -95,6 +95,45 @@ pub fn duration(text: &str) -> Result<SignedDuration, BadValue> {
 fn split(text: &str, belongs: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text.bytes().position(|b| !belongs(b)).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
+}
+
+/// What `1.5s`, `5 s`, `5sec`, `10 Minutes` are to be written as.
+fn meant_duration(text: &str) -> Option<String> {
+    let (number, unit) = split(text, |b| b.is_ascii_digit() || b == b'.');
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "d" | "day" | "days" => "d",
+        "h" | "hr" | "hour" | "hours" => "h",
+        "m" | "min" | "mins" | "minute" | "minutes" => "m",
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "ms" | "msec" | "milli" | "millis" | "millisecond" | "milliseconds" => "ms",
+        _ => return None,
+    };
+    let (_, factor) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;
+    let millis = scaled(number, *factor)?;
+    Some(show_duration(Duration::from_millis(millis)))
+}
+
+/// `1.5` times `factor`, if that is a whole number above zero.
+fn scaled(number: &str, factor: u64) -> Option<u64> {
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let whole: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    let digits = u32::try_from(part.len()).ok()?;
+    let part: u64 = if part.is_empty() {
+        0
+    } else {
+        part.parse().ok()?
+    };
+    let tens = 10_u64.checked_pow(digits)?;
+    let product = part.checked_mul(factor)?;
+    if product % tens != 0 {
+        return None;
+    }
+    let sum = whole.checked_mul(factor)?.checked_add(product / tens)?;
+    Some(sum).filter(|&sum| sum > 0)
 }
 
 const SIZE_UNITS: [(&str, u64); 9] = [
@@ -120,19 +159,37 @@ pub fn size(text: &str) -> Result<u64, BadValue> {
         }));
     }
     let unit = unit.trim_start().to_ascii_lowercase();
-    if let "k" | "m" | "g" = unit.as_str() {
-        let meant = Some(format!("{number}{}iB", unit.to_ascii_uppercase()));
+    let found = SIZE_UNITS.iter().find(|(name, _)| *name == unit);
+    let Some((_, factor)) = found else {
         return Err(BadValue {
             problem: "is not a size".to_owned(),
-            meant,
+            meant: meant_size(text),
         });
-    }
-    let found = SIZE_UNITS.iter().find(|(name, _)| *name == unit);
-    let (_, factor) = found.ok_or_else(|| bad("is not a size"))?;
+    };
     let number: Option<u64> = number.parse().ok();
     number
         .and_then(|n| n.checked_mul(*factor))
         .ok_or_else(|| bad("is too large"))
+}
+
+/// What `10m` or `1G` (as nginx writes 1024 and its powers) and `1.5MiB` are to be written as.
+fn meant_size(text: &str) -> Option<String> {
+    let (number, unit) = split(text, |b| b.is_ascii_digit() || b == b'.');
+    let unit = unit.trim().to_ascii_lowercase();
+    let name = match unit.as_str() {
+        "k" | "m" | "g" | "t" => format!("{unit}ib"),
+        _ => unit,
+    };
+    let (_, factor) = SIZE_UNITS.iter().find(|(known, _)| *known == name)?;
+    if !number.contains('.') {
+        let (first, rest) = name.split_at_checked(1)?;
+        return Some(format!(
+            "{number}{}{}",
+            first.to_ascii_uppercase(),
+            rest.replace('b', "B")
+        ));
+    }
+    scaled(number, *factor).map(show_size)
 }
 
 /// A duration for people: `1m30s`, `250ms`, `0s`.
@@ -243,6 +300,48 @@ mod tests {
         assert_eq!(size("64k").unwrap_err().meant.as_deref(), Some("64KiB"));
         for text in ["", "MiB", "4MiBs", "1.5MB", "é"] {
             assert_eq!(size(text).unwrap_err().problem, "is not a size", "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_said_and_can_be_written() {
+        for (text, meant) in [
+            ("1.5s", "1s500ms"),
+            ("0.25s", "250ms"),
+            ("5 s", "5s"),
+            ("5S", "5s"),
+            ("30sec", "30s"),
+            ("10 minutes", "10m"),
+            ("90min", "1h30m"),
+        ] {
+            assert_eq!(
+                duration(text).unwrap_err().meant.as_deref(),
+                Some(meant),
+                "{text}"
+            );
+            assert!(duration(meant).is_ok(), "{meant}");
+        }
+        for text in ["1.5ms", "0.0s", "1.2.3s", "5us", "s", ".s", "1..5s"] {
+            assert_eq!(duration(text).unwrap_err().meant, None, "{text}");
+        }
+        for (text, meant) in [
+            ("1G", "1GiB"),
+            ("10m", "10MiB"),
+            ("512k", "512KiB"),
+            ("2T", "2TiB"),
+            ("1.5MiB", "1536KiB"),
+            ("1.5MB", "1500000"),
+            ("1.5g", "1536MiB"),
+        ] {
+            assert_eq!(
+                size(text).unwrap_err().meant.as_deref(),
+                Some(meant),
+                "{text}"
+            );
+            assert!(size(meant).is_ok(), "{meant}");
+        }
+        for text in ["5x", "1.5", "0.1b", "MiB"] {
+            assert_eq!(size(text).unwrap_err().meant, None, "{text}");
         }
     }
 

@@ -111,6 +111,8 @@ fn every_input() -> Vec<Input> {
         Input::TunnelMoved,
         Input::TunnelHalfClosed(Side::Client),
         Input::TunnelHalfClosed(Side::Upstream),
+        Input::Acknowledged(Side::Client),
+        Input::Acknowledged(Side::Upstream),
         Input::Tick,
     ];
     for (keep_alive, switches, event_stream, client_until_close) in [
@@ -1066,4 +1068,50 @@ fn r14_a_half_closed_tunnel_ends_when_the_upstream_takes_no_more() {
     ];
     let (t, _) = run(facts, &steps);
     assert!(t.is_finished());
+}
+
+#[test]
+fn i26_a_byte_that_the_upstream_acknowledges_is_not_silence() {
+    let (mut t, _) = run(
+        post(100_000_000),
+        &[
+            (0, Input::Connected { reused: false }),
+            (0, Input::HeadSent),
+            (0, Input::UploadWaits(Side::Upstream)),
+        ],
+    );
+    let idle = limits().upstream_idle_timeout;
+    assert_eq!(t.deadline(), Some(T0 + idle));
+    let _ = t.step(T0 + idle, Input::Acknowledged(Side::Upstream));
+    assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
+    assert_eq!(t.deadline(), Some(T0 + idle + idle));
+    // The client's taking says nothing of the upstream.
+    let _ = t.step(T0 + idle + idle, Input::Acknowledged(Side::Client));
+    let orders: Vec<Order> = t.step(T0 + idle + idle, Input::Tick).iter().collect();
+    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamIdle)));
+}
+
+#[test]
+fn r14_a_tunnel_whose_bytes_are_being_taken_is_not_idle() {
+    let facts = Facts {
+        upgrade: true,
+        ..get()
+    };
+    let switch = ResponseFacts {
+        switches: true,
+        ..plain()
+    };
+    let steps = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+        (0, Input::FinalHead(switch)),
+    ];
+    for by in [Side::Client, Side::Upstream] {
+        let (mut t, _) = run(facts, &steps);
+        let idle = limits().upgrade_idle_timeout;
+        assert_eq!(t.deadline(), Some(T0 + idle));
+        let _ = t.step(T0 + idle, Input::Acknowledged(by));
+        assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
+        assert_eq!(t.deadline(), Some(T0 + idle + idle));
+    }
 }

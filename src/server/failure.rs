@@ -1,0 +1,113 @@
+//! What goes wrong with upstreams, told to the operator.
+
+use std::fmt;
+use std::time::Duration;
+
+use toron_reactor::{Engine, Time};
+
+use super::session::Session;
+use super::Kit;
+use crate::policy::settings::RouteKind;
+use crate::proxy::transaction::Verdict;
+
+/// Lets one line a second through to the log: what goes wrong with every request is told once, not
+/// as often as there are requests.
+#[derive(Debug, Default)]
+pub(crate) struct LogGate {
+    next: Time,
+    suppressed: u64,
+}
+
+/// Lines that were left out since the last, as the end of the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LeftOut(u64);
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            1 => f.write_str(" (1 other upstream failure since the last such line was not logged)"),
+            n => write!(
+                f,
+                " ({n} other upstream failures since the last such line were not logged)"
+            ),
+        }
+    }
+}
+
+impl LogGate {
+    /// Whether to log now, and how many lines were left out since the last.
+    pub(crate) fn pass(&mut self, now: Time) -> Option<LeftOut> {
+        if now < self.next {
+            self.suppressed += 1;
+            return None;
+        }
+        self.next = now + Duration::from_secs(1);
+        Some(LeftOut(std::mem::take(&mut self.suppressed)))
+    }
+}
+
+/// What the upstream did that ends in this verdict, unless it was told before with its cause.
+pub(super) fn of(verdict: Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::UpstreamClosed => Some("closed the connection before a response"),
+        Verdict::ResponseHeaderTimeout => Some("no response head within response_header_timeout"),
+        Verdict::UpstreamIdle => Some("took no byte of the request within upstream_idle_timeout"),
+        Verdict::HeaderDeadline => Some("header_deadline passed before a response head"),
+        Verdict::RequestDeadline => Some("request_deadline passed before a response"),
+        Verdict::BadBody
+        | Verdict::BodyTooLarge
+        | Verdict::BufferMemory
+        | Verdict::ClientTooSlow
+        | Verdict::ConnectFailed
+        | Verdict::NoAddress
+        | Verdict::NoResources
+        | Verdict::InvalidResponse => None,
+    }
+}
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Logs what went wrong with the upstream of the request under way: its route, its target and
+    /// the address that was dialled, and `what`.
+    pub(super) fn tell_failure(&mut self, session: &Session, what: &dyn fmt::Display) {
+        let Some(left_out) = self.core.gate.pass(self.cx.now) else {
+            return;
+        };
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        let Some(route) = exchange.route() else {
+            return;
+        };
+        let target = match &route.kind {
+            RouteKind::Upstream(upstream) => upstream.targets.get(exchange.target),
+            RouteKind::Respond(_) => None,
+        };
+        let url = target.map(|target| target.url()).unwrap_or_default();
+        let name = &route.name;
+        match exchange.address {
+            Some(address) => {
+                log::warn!("route {name}: upstream {url} at {address}: {what}{left_out}");
+            }
+            None => log::warn!("route {name}: upstream {url}: {what}{left_out}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second_passes_and_tells_of_the_others() {
+        let mut gate = LogGate::default();
+        let start = Time(5_000_000_000);
+        assert_eq!(gate.pass(start), Some(LeftOut(0)));
+        let soon = start + Duration::from_millis(999);
+        assert_eq!((gate.pass(soon), gate.pass(soon)), (None, None));
+        let next = gate.pass(start + Duration::from_secs(1));
+        assert_eq!(next, Some(LeftOut(2)));
+        assert_eq!(LeftOut(0).to_string(), "");
+        assert!(LeftOut(2).to_string().contains("2 other upstream failures"));
+    }
+}

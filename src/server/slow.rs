@@ -1,0 +1,51 @@
+//! Deadlines of peers that are slow but not idle.
+//!
+//! A peer that reads steadily from a connection whose send buffer is full moves no byte of toron's
+//! for a long time (see [`toron_reactor::Engine::acknowledged`]). So before such a deadline is
+//! held against it, what it acknowledged is counted.
+
+use toron_reactor::{Engine, Fd};
+
+use super::session::{Phase, Session};
+use super::Kit;
+use crate::proxy::transaction::{Input, Side};
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// A deadline of the request under way may have passed.
+    pub(super) fn exchange_deadline(&mut self, session: &mut Session) {
+        self.count_acknowledged(session, Some(session.fd), Side::Client);
+        let upstream = session.exchange.as_ref().and_then(|x| x.upstream);
+        let upstream = upstream.and_then(|token| self.core.upstreams.get(token));
+        self.count_acknowledged(session, upstream.map(|c| c.fd), Side::Upstream);
+        let overdue = session
+            .exchange
+            .as_ref()
+            .is_some_and(|x| x.transaction.connect_is_overdue(self.cx.now));
+        if overdue {
+            self.tell_failure(session, &"no connection within connect_timeout");
+        }
+        self.step(session, Input::Tick);
+    }
+
+    fn count_acknowledged(&mut self, session: &mut Session, fd: Option<Fd>, by: Side) {
+        let told = fd.and_then(|fd| self.cx.engine.acknowledged(fd));
+        if told.is_some_and(|told| told.bytes > 0) {
+            self.step(session, Input::Acknowledged(by));
+        }
+    }
+
+    /// The time for an answer outside a transaction is over: whether the client has taken enough of
+    /// it to get more.
+    pub(super) fn answer_is_taken(&mut self, session: &mut Session) -> bool {
+        let now = self.cx.now;
+        let Phase::Answering { window, .. } = &mut session.phase else {
+            return false;
+        };
+        if let Some(told) = self.cx.engine.acknowledged(session.fd) {
+            if told.bytes > 0 {
+                window.progress(now, told.bytes, told.left);
+            }
+        }
+        window.deadline().is_none_or(|at| at > now)
+    }
+}

@@ -1,0 +1,26 @@
+//! `toron tune`: the audit of made-up machines (trees of files like /proc and /sys) and of this
+//! one, and changes with their undoing.
+//!
+//! ```text
+//!   tree       a healthy machine as files, and toron tune run on it
+//!   audit      what is said of a machine: the table, JSON, what cannot be read
+//!   must_haves when one is missing, and what is proposed for which configuration
+//!   better     the other proposals, and their evidence
+//!   changes    --apply, --undo, --emit on a tree
+//!   crashes    the journal cut off anywhere
+//!   machine    this machine, value by value against sysctl(8), ethtool(8), tc(8) and /proc
+//!   namespace  real kernel settings, changed and restored in a network namespace; start-up lines
+//! ```
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod audit;
+mod better;
+mod changes;
+mod crashes;
+mod machine;
+mod must_haves;
+mod namespace;
+mod tree;
