@@ -54,6 +54,8 @@ pub enum Input {
     UploadDone,
     /// The body is malformed.
     BadBody,
+    /// More trailers than are allowed have come from the client.
+    TrailersTooLarge,
     /// The body is larger than the route allows (chunked; a declared length is checked earlier).
     BodyTooLarge,
     /// The client has finished sending.
@@ -137,6 +139,7 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
         Input::Received { .. }
         | Input::UploadWaits(Side::Client)
         | Input::BadBody
+        | Input::TrailersTooLarge
         | Input::BodyTooLarge => match upload {
             U::Collecting => download == D::Waiting,
             U::Moving => matches!(download, D::Waiting | D::Interim | D::Moving),

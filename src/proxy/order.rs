@@ -5,6 +5,8 @@
 pub enum Verdict {
     /// 400: the body is malformed.
     BadBody,
+    /// 431: its trailers are too long.
+    TrailersTooLarge,
     /// 413, tier 2.
     BodyTooLarge,
     /// 503: no memory for collecting the body (I37).

@@ -49,6 +49,9 @@ pub struct Transaction {
     resent: bool,
     /// The whole body came with the head, so that it is kept.
     came_whole: bool,
+    /// The upstream took no more while the head was being sent: all of the request is still kept,
+    /// and its connection may turn out to have been stale.
+    failed_in_head: bool,
     /// Every byte of the request has come from the client.
     source_done: bool,
     /// A 100 has been sent, or none is wanted.
@@ -89,6 +92,7 @@ impl Transaction {
             reused: false,
             resent: false,
             came_whole: facts.outstanding == 0,
+            failed_in_head: false,
             source_done: facts.outstanding == 0,
             continued: !facts.expects_continue || facts.outstanding == 0,
             client_eof: false,
@@ -138,6 +142,7 @@ impl Transaction {
             Input::UploadWaits(side) => self.upload_waits(now, side, &mut out),
             Input::UploadDone => self.upload_done(now),
             Input::BadBody => self.answer(now, Verdict::BadBody, &mut out),
+            Input::TrailersTooLarge => self.answer(now, Verdict::TrailersTooLarge, &mut out),
             Input::BodyTooLarge => self.answer(now, Verdict::BodyTooLarge, &mut out),
             Input::ClientEof => self.client_eof(&mut out),
             Input::ClientGone => self.sever(&mut out),
@@ -196,10 +201,10 @@ impl Transaction {
     pub fn keeps_request(&self) -> bool {
         match self.upload {
             Upload::Collecting | Upload::Held | Upload::Head => true,
-            Upload::Done => {
+            Upload::Done | Upload::Stopped => {
                 self.download == Download::Waiting && self.is_replayable() && self.may_resend()
             }
-            Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
+            Upload::Moving | Upload::Tunnel => false,
         }
     }
 
@@ -209,10 +214,13 @@ impl Transaction {
         self.source_done && self.may_keep_client()
     }
 
-    /// Whether the client connection can go on after a response: little enough is owed (I11).
+    /// Whether the client connection can go on after a response: little enough is owed (I11). Of a
+    /// client that was not invited to send its body nobody knows whether it will: its next bytes
+    /// may be a request.
     #[must_use]
     pub fn may_go_on(&self) -> bool {
-        (self.source_done || self.facts.outstanding <= DRAIN_MOST) && self.may_keep_client()
+        let little = self.continued && self.facts.outstanding <= DRAIN_MOST;
+        (self.source_done || little) && self.may_keep_client()
     }
 
     fn may_keep_client(&self) -> bool {
@@ -375,6 +383,7 @@ impl Transaction {
             out.push(Order::CloseUpstream);
             return self.connect_again(now, true, false, out);
         }
+        self.failed_in_head = self.upload == Upload::Head;
         self.stop_upload(out);
         if self.response.is_none() && self.download != Download::Answering {
             self.await_response(now);
@@ -428,6 +437,7 @@ impl Transaction {
 
     fn connect_again(&mut self, now: Time, fresh: bool, other_target: bool, out: &mut Orders) {
         self.upload = Upload::Held;
+        self.failed_in_head = false;
         self.response_header_at = None;
         self.upstream_idle_at = None;
         self.continue_at = None;
@@ -446,7 +456,8 @@ impl Transaction {
                 // Whatever of the body came later has not been read yet, or is gone.
                 Upload::Held | Upload::Head => true,
                 Upload::Done => self.came_whole,
-                Upload::Collecting | Upload::Moving | Upload::Stopped | Upload::Tunnel => false,
+                Upload::Stopped => self.failed_in_head,
+                Upload::Collecting | Upload::Moving | Upload::Tunnel => false,
             }
     }
 

@@ -156,6 +156,8 @@ impl Collected {
     fn frame_beginning(&mut self) {
         let mut line = [0; 18];
         let line = encode_size_line(self.bytes.len() as u64, &mut line);
+        // Left to itself the vector would double, which nobody has charged.
+        let _ = self.bytes.try_reserve_exact(line.len() + CRLF.len());
         self.bytes.splice(..0, line.iter().copied());
         self.bytes.extend_from_slice(CRLF);
     }
@@ -171,6 +173,17 @@ impl Collected {
 mod tests {
     use super::*;
     use crate::http::RequestBody::{Chunked, Length, None as NoBody};
+
+    #[test]
+    fn i37_a_beginning_takes_no_more_memory_than_it_is_charged_for() {
+        let memory = BufferMemory::new();
+        let mut collected = Collected::in_room(Vec::new(), Intake::Beginning);
+        assert!(collected.keep(&[b'x'; ROOM], &memory, u64::MAX));
+        assert!(collected.is_enough());
+        collected.close(false, true);
+        assert!(collected.bytes.ends_with(b"xx\r\n"));
+        assert!(collected.bytes.capacity() as u64 <= memory.used() + 20);
+    }
 
     #[test]
     fn i37_which_bodies_are_collected() {

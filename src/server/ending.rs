@@ -24,6 +24,8 @@ pub(super) const TOLD_TOTAL: Duration = Duration::from_millis(100);
 const TOLD_BYTES: usize = 4096;
 /// Bytes thrown away by one system call. They are not copied, so the size only bounds the turn.
 const DISCARD: usize = 1024 * 1024;
+/// Memory for spilled bytes that a connection keeps.
+const SPILL_KEPT: usize = 4096;
 /// System calls of one handler before others get their turn.
 pub(super) const DISCARD_ROUNDS: usize = 4;
 
@@ -102,6 +104,10 @@ impl<E: Engine> Kit<'_, '_, E> {
             session.output.push(buf, tag);
             return;
         }
+        self.transmit(session, buf, tag);
+    }
+
+    fn transmit(&mut self, session: &mut Session, buf: Buf, tag: Tag) {
         session.output.in_flight = Some(tag);
         self.submit(
             session,
@@ -176,8 +182,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         drop(buf);
         session.output.in_flight = None;
-        if let Some((next, tag)) = session.output.pop() {
-            self.send(session, next, tag);
+        if let Some((next, next_tag)) = session.output.pop() {
+            // What is unsent now is the rest of what was queued.
+            self.transmit(session, next, next_tag);
+            if next_tag == tag {
+                return;
+            }
         } else if session
             .unsent
             .as_ref()
@@ -274,7 +284,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             };
             // At most one receive was spilled, and a buffer holds more than that.
             buf.extend(&session.spill);
-            session.spill = Vec::new();
+            session.spill.clear();
+            // What a long body spilled is not kept for an idle connection.
+            session.spill.shrink_to(SPILL_KEPT);
             session.input = Some(buf);
         }
         if session.input.is_some() {

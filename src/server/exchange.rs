@@ -176,6 +176,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
             Outcome::Received { buf, .. } => {
                 session.ahead = Some(buf);
+                if whole {
+                    session.shelve_leftover();
+                }
                 self.watch_hangup(session);
             }
             Outcome::Eof { .. } => {
@@ -359,9 +362,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             let request = input.get(..session.request_len).unwrap_or_default();
             exchange.kept.extend_from_slice(request);
             input.consume(std::mem::take(&mut session.request_len));
-            if input.is_empty() {
-                session.input = None;
-            }
+            session.shelve_leftover();
         }
     }
 
@@ -375,11 +376,18 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         self.release_collected(session);
-        if let Some(input) = session.input.as_mut() {
-            input.consume(std::mem::take(&mut session.request_len));
-            if input.is_empty() {
-                session.input = None;
-            }
+        let Some(input) = session.input.as_mut() else {
+            return;
+        };
+        input.consume(std::mem::take(&mut session.request_len));
+        let is_whole = session
+            .exchange
+            .as_ref()
+            .is_some_and(|x| x.transaction.request_is_whole());
+        if is_whole {
+            session.shelve_leftover();
+        } else if input.is_empty() {
+            session.input = None;
         }
     }
 
@@ -406,6 +414,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     fn answer_verdict(&mut self, session: &mut Session, verdict: Verdict) {
         let answer = match verdict {
             Verdict::BadBody => Answer::BadRequest,
+            Verdict::TrailersTooLarge => Answer::HeadTooLarge,
             Verdict::BodyTooLarge => Answer::BodyTooLarge,
             Verdict::BufferMemory => Answer::BufferMemory,
             Verdict::ClientTooSlow => Answer::RequestTimeout,

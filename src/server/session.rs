@@ -11,6 +11,9 @@ use crate::policy::firewall::{Client, Permit as Account, Told};
 use crate::proxy::transaction::ClientEnd;
 use crate::proxy::window::Window;
 
+/// Up to so many bytes behind a request are copied to give their buffer back.
+const SHELVED_MOST: usize = 4096;
+
 /// Where a client connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
@@ -135,7 +138,8 @@ pub struct Session {
     pub request_len: usize,
     /// Received while the current request was under way.
     pub ahead: Option<Buf>,
-    /// Received behind a body, in the same buffer; see `upload.rs`.
+    /// Received behind a body, in the same buffer (see `upload.rs`), or a few bytes behind a
+    /// request.
     pub spill: Vec<u8>,
     /// Finds the end of the head.
     pub scanner: HeadScanner,
@@ -198,6 +202,24 @@ impl Session {
             output: Output::default(),
             permit: None,
             exchange: None,
+        }
+    }
+
+    /// Puts a few bytes that belong to the next request aside, so that they hold no buffer for as
+    /// long as the present one lasts. All of that must have come, and be consumed.
+    pub fn shelve_leftover(&mut self) {
+        let (place, other) = match self.input {
+            Some(_) => (&mut self.input, self.ahead.is_some()),
+            None => (&mut self.ahead, false),
+        };
+        let Some(buf) = place.as_deref() else {
+            return;
+        };
+        if buf.is_empty() {
+            *place = None;
+        } else if !other && self.spill.is_empty() && buf.len() <= SHELVED_MOST {
+            self.spill.extend_from_slice(buf);
+            *place = None;
         }
     }
 

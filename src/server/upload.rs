@@ -12,6 +12,7 @@ use super::lane::Lane;
 use super::session::{Phase, Session};
 use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
 use super::Kit;
+use crate::http::chunk::ChunkFault;
 use crate::proxy::transaction::{self, Input, Side};
 
 impl<E: Engine> Kit<'_, '_, E> {
@@ -282,7 +283,10 @@ pub(crate) fn take_portion(session: &mut Session, buf: &mut Buf) -> Result<Porti
     let source = &mut exchange.upload.source;
     let portion = source
         .take(buf, 0, &mut session.spill)
-        .map_err(|_| Input::BadBody)?;
+        .map_err(|fault| match fault {
+            ChunkFault::TrailersTooLarge => Input::TrailersTooLarge,
+            ChunkFault::Bad(_) => Input::BadBody,
+        })?;
     let decoded = source.decoded();
     exchange.bytes_in += portion.bytes as u64;
     let ceiling = exchange

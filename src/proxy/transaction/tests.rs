@@ -78,6 +78,7 @@ fn every_input() -> Vec<Input> {
         Input::UploadWaits(Side::Upstream),
         Input::UploadDone,
         Input::BadBody,
+        Input::TrailersTooLarge,
         Input::BodyTooLarge,
         Input::ClientEof,
         Input::ClientGone,
@@ -279,7 +280,10 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
                 context()
             );
             assert!(
-                before.came_whole || before.upload == Upload::Head || untouched,
+                before.came_whole
+                    || before.upload == Upload::Head
+                    || before.failed_in_head
+                    || untouched,
                 "a body that was streamed is gone: {}",
                 context()
             );
