@@ -62,6 +62,7 @@ pub(super) fn of(verdict: Verdict) -> Option<&'static str> {
         | Verdict::ConnectFailed
         | Verdict::NoAddress
         | Verdict::NoResources
+        | Verdict::TrailersTooLarge
         | Verdict::InvalidResponse => None,
     }
 }
