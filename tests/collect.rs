@@ -277,10 +277,10 @@ fn i37_bodies_beyond_the_buffer_memory_are_refused_and_it_comes_back() {
         let mut chunked = place.client();
         chunked.send(
             b"POST /a HTTP/1.1\r\nHost: t.example\r\nTransfer-Encoding: chunked\r\n\r\n\
-              186a0\r\n",
+              249f0\r\n",
             PATIENCE,
         );
-        chunked.send(&[b'y'; 100_000], PATIENCE);
+        chunked.send(&[b'y'; 150_000], PATIENCE);
         let response = answer(&mut chunked);
         assert_eq!(
             (response.status, response.body.as_slice()),

@@ -188,6 +188,8 @@ fn one_that_stops_is_severed(engine: Engine, request: &[u8], head: &'static str)
     let toron = toron(engine, addr);
     let mut client = connect(toron.addr);
     client.write_all(request).unwrap();
+    // Before the connection is taken toron is alone as well.
+    client.peek(&mut [0]).unwrap();
     wait_until_alone(&toron);
     assert!(read_rest(&client) < LARGE, "nothing was cut");
     origin.join().unwrap();
@@ -223,6 +225,8 @@ fn one_that_drips_is_severed(engine: Engine) {
             thread::sleep(Duration::from_millis(100));
         }
     });
+    let begun = Instant::now() + PATIENCE;
+    while client.peek(&mut [0]).is_err() && Instant::now() < begun {}
     wait_until_alone(&toron);
     drip.join().unwrap();
     assert!(read_rest(&client) < LARGE, "nothing was cut");

@@ -25,6 +25,12 @@ impl BufferMemory {
         })
     }
 
+    /// Whether `bytes` could be set aside at this moment.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64, limit: u64) -> bool {
+        bytes <= limit.saturating_sub(self.used())
+    }
+
     /// Bytes held now.
     #[must_use]
     pub fn used(&self) -> u64 {
@@ -80,6 +86,7 @@ mod tests {
         assert!(!b.grow_to(41, 100));
         assert!(b.grow_to(40, 100));
         assert!(b.grow_to(5, 100), "less than it has");
+        assert!(memory.has_room(0, 100) && !memory.has_room(1, 100));
         assert_eq!(memory.used(), 100);
         drop(a);
         assert_eq!(memory.used(), 40);

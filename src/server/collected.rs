@@ -60,23 +60,21 @@ pub struct Collected {
     sent: usize,
     /// Where collecting ends though the body does not.
     most: u64,
+    /// No more can come.
+    length: usize,
     charge: Option<Charge>,
     framing: UpstreamFraming,
 }
 
 impl Collected {
-    /// For a body that is announced with this length: all memory is charged at once. `None` if the
-    /// system does not have it.
+    /// For a body that is announced with this length. Memory is charged for what comes, not for
+    /// what is announced: else heads alone could use all of it up.
     #[must_use]
-    pub fn with_length(length: u64, charge: Charge) -> Option<Self> {
-        let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(usize::try_from(length).ok()?)
-            .ok()?;
-        Some(Collected {
-            charge: Some(charge),
-            ..Collected::in_room(bytes, Intake::Whole)
-        })
+    pub fn with_length(length: u64) -> Self {
+        Collected {
+            length: usize::try_from(length).unwrap_or(usize::MAX),
+            ..Collected::in_room(Vec::new(), Intake::Whole)
+        }
     }
 
     /// For a body of unknown length.
@@ -90,6 +88,7 @@ impl Collected {
             } else {
                 u64::MAX
             },
+            length: usize::MAX,
             charge: None,
             framing: UpstreamFraming::AsReceived,
         }
@@ -126,7 +125,8 @@ impl Collected {
         let room = if wanted <= self.bytes.capacity() {
             self.bytes.capacity()
         } else {
-            wanted.next_power_of_two().max(ROOM)
+            let room = wanted.next_power_of_two().max(ROOM);
+            room.min(self.length).max(wanted)
         };
         let charged = match self.charge.as_mut() {
             Some(charge) => charge.grow_to(room as u64, limit),
@@ -183,6 +183,20 @@ mod tests {
         collected.close(false, true);
         assert!(collected.bytes.ends_with(b"xx\r\n"));
         assert!(collected.bytes.capacity() as u64 <= memory.used() + 20);
+    }
+
+    #[test]
+    fn i37_what_is_announced_takes_no_memory_before_it_comes() {
+        let memory = BufferMemory::new();
+        let mut collected = Collected::with_length(1 << 20);
+        assert_eq!((memory.used(), collected.bytes.capacity()), (0, 0));
+        assert!(collected.keep(&[b'x'; 1000], &memory, u64::MAX));
+        assert_eq!(memory.used(), ROOM as u64);
+        // Of a short body not more than there will be.
+        let mut short = Collected::with_length(2_000);
+        assert!(short.keep(&[b'x'; 1000], &memory, u64::MAX));
+        assert_eq!(memory.used(), ROOM as u64 + 2_000);
+        assert!(!collected.keep(&[b'x'; ROOM], &memory, 100_000));
     }
 
     #[test]

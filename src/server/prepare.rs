@@ -95,9 +95,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         let (collected, source) = match request.body {
             RequestBody::Length(n) => {
                 let limit = arrival.snapshot.settings.buffer_memory;
-                let charge = self.core.shared.memory.charge(n, limit);
-                let collected = charge.and_then(|charge| Collected::with_length(n, charge));
-                (collected.ok_or(Answer::BufferMemory)?, Source::Length(n))
+                if !self.core.shared.memory.has_room(n, limit) {
+                    return Err(Answer::BufferMemory);
+                }
+                (Collected::with_length(n), Source::Length(n))
             }
             RequestBody::None | RequestBody::Chunked => {
                 let collected = Collected::in_room(self.room(), intake);

@@ -82,6 +82,11 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     fn send_answer(&mut self, session: &mut Session, then: ClientEnd) {
         let now = self.now();
+        // Whoever has sent more may still be sending, and must be able to read this (I9).
+        let then = match then {
+            ClientEnd::Close if session.has_leftover() => ClientEnd::Linger,
+            then => then,
+        };
         let mut window = Window::new(self.core.snapshot.settings.write_timeout, QUOTA);
         window.run(now);
         session.phase = Phase::Answering { then, window };
