@@ -201,7 +201,10 @@ fn i12_a_full_route_does_not_hurt_the_others(engine: Engine, attack: Attack) {
     let idle = measure(&toron, || {});
     show("idle", &idle);
     let attackers = begin(attack, &toron);
-    await_in_flight(&toron, "/legacy", CAP);
+    // Of uploads some may have been severed since, and not have come back.
+    if !attack.is_upload() {
+        await_in_flight(&toron, "/legacy", CAP);
+    }
     assert_eq!(slots(&toron).cap, Some(CAP));
     let under = measure(&toron, || {
         let now = slots(&toron).in_flight;
