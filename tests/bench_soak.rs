@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::process::Proc;
 use support::{soak, PATIENCE};
 use toron::origin::{Upstream, UpstreamArgs};
 use toron_reactor::EngineKind;
@@ -17,6 +16,13 @@ use toron_reactor::EngineKind;
 /// What may be added between a third of a run and its end: the summary of a slice is 80 bytes, there
 /// are at most 240 of them, and the allocator keeps a few histograms of 200 KiB.
 const GROWTH_KIB: u64 = 8 * 1024;
+
+/// Resident memory; a process that has just ended has none left to be read.
+fn resident_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
 
 #[test]
 fn memory_is_constant() {
@@ -41,10 +47,7 @@ fn memory_is_constant() {
         let (mut early, mut late) = (0, 0);
         while child.try_wait().unwrap().is_none() {
             assert!(begin.elapsed() < Duration::from_secs(seconds) + PATIENCE);
-            // A process that has just ended has no memory left to be read.
-            let status = format!("/proc/{}/status", child.id());
-            if std::fs::read_to_string(status).is_ok_and(|s| s.contains("VmRSS:")) {
-                let now = Proc(child.id()).resident_kib();
+            if let Some(now) = resident_kib(child.id()) {
                 if begin.elapsed() < Duration::from_secs(seconds) / 3 {
                     early = now.max(early);
                 }
