@@ -14,17 +14,16 @@
 //!
 //! | engine, mode | 16 connections | 64 connections | 1 GiB up | 1 GiB down |
 //! | --- | --- | --- | --- | --- |
-//! | epoll, copy | 0.97 to 1.08 | 1.01 to 1.04 | 0.95 to 1.03 | 0.94 to 1.07 |
-//! | epoll, splice | 0.93 to 1.00 | 1.02 to 1.10 | 0.79 to 0.85 | 0.82 |
+//! | epoll, copy | 0.97 to 1.08 | 1.01 to 1.04 | 0.83 | 0.77 |
+//! | epoll, splice | 0.93 to 1.00 | 1.02 to 1.10 | 0.76 to 0.85 | 0.82 to 0.83 |
 //! | epoll, splice, unprivileged user | 1.02 | 1.02 to 1.10 | 0.78 to 0.84 | 0.83 to 0.93 |
-//! | io_uring, copy, against 2 buffers | 1.01 to 1.08 | 1.01 | 0.97 | 0.97 |
-//! | io_uring, copy, against 256 buffers | 0.98 to 1.08 | 0.97 to 1.04 | 1.17 to 1.20 | 1.10 to 1.12 |
+//! | io_uring, copy, against 2 buffers | 0.63 | | 0.69 | 0.71 |
+//! | io_uring, copy, against 256 buffers | 0.98 to 1.02 | 0.97 to 1.04 | 0.78 to 0.83 | 0.71 to 0.84 |
 //! | io_uring, copy, against 4 KiB buffers | 1.00 to 1.04 | 1.00 to 1.05 | 0.51 | 0.46 |
 //! | io_uring, splice, against epoll, splice | 0.94 to 1.01 | 1.05 | 0.69 to 0.76 | 0.69 to 0.77 |
 //!
-//! With 256 buffers the C relay receives ahead of its receiver, up to 16 MiB; this one stops at two
-//! pieces and so makes the sender wait, which the kernel charges for in wake-ups (time outside the
-//! kernel is under 1% of either). Held to the same two buffers the C relay costs more.
+//! Bulk copies are cheaper than the C relays' because a receive brings 48 KiB at most, which stays in
+//! the cache until it is sent; with 64 KiB the io_uring row against 256 buffers was 1.10 to 1.20.
 //!
 //! 128 reactors against 2 (`--reactors`, both on both cores, medians of 11 to 21 pairs):
 //!
