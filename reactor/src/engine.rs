@@ -320,9 +320,10 @@ pub trait Engine {
     /// seen here: ask [`Engine::is_pending`] as well.
     fn is_idle(&mut self, fd: Fd) -> bool;
 
-    /// What the other end has acknowledged ([`Engine::unacknowledged`]) since an [`Op::Send`], [`Op::Writable`] or
-    /// [`Engine::splice_out`] began to wait for room on `fd`, or since this was last asked. `None`: nothing waits, or the engine keeps no such account (in the simulator room in
-    /// the send buffer is told as soon as there is some).
+    /// What the other end has acknowledged ([`Engine::unacknowledged`]) since an [`Op::Send`],
+    /// [`Op::Writable`] or [`Engine::splice_out`] began to wait for room on `fd`, or since this was
+    /// last asked. `None`: nothing waits, or the engine keeps no such account (in the simulator room
+    /// in the send buffer is told as soon as there is some).
     fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged>;
 
     /// Whether an operation has not ended as far as this engine knows: its final event has not been

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use serde::Deserialize;
 
-use super::client::Client;
+use super::readout::status;
 use super::toron::Toron;
 use super::PATIENCE;
 
 /// The key that the settings of a test must set for this.
-pub const ADMIN_KEY: &str = "rig";
+pub const ADMIN_KEY: &str = super::readout::KEY;
 
 /// A route that has a cap, or requests in flight.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -26,16 +26,7 @@ struct Status {
 
 /// The routes of the read-out.
 pub fn read_out(toron: &Toron) -> Vec<Slots> {
-    let mut client = Client::connect(toron.addr, PATIENCE).expect("connect for the read-out");
-    let request = format!(
-        "GET /internal/api/status HTTP/1.1\r\nHost: t\r\nX-Toron-Admin-Key: {ADMIN_KEY}\r\nConnection: close\r\n\r\n"
-    );
-    client.send(request.as_bytes(), PATIENCE);
-    assert!(client.receive_responses(1, PATIENCE), "no read-out");
-    let body = &client.parsed().responses[0].body;
-    let status: Status = serde_json::from_slice(body)
-        .unwrap_or_else(|e| panic!("read-out: {e}: {}", String::from_utf8_lossy(body)));
-    status.routes
+    status::<Status>(toron).routes
 }
 
 /// Requests of a route in flight; 0 if it is not in the read-out.

@@ -7,7 +7,8 @@ use super::setup::Settings;
 use super::toron::Toron;
 use super::PATIENCE;
 
-const KEY: &str = "rig";
+/// The key that the settings of a test must set for this.
+pub const KEY: &str = "rig";
 
 /// The read-out. It counts the connection and the buffer of the one that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -25,15 +26,20 @@ pub fn allow_readout(settings: &mut Settings) {
 }
 
 pub fn readout(toron: &Toron) -> Readout {
+    status(toron)
+}
+
+/// What `/internal/api/status` says, read as far as `T` asks for.
+pub fn status<T: serde::de::DeserializeOwned>(toron: &Toron) -> T {
     let mut client = Client::connect(toron.addr, PATIENCE).expect("connect for the read-out");
     let request = format!(
         "GET /internal/api/status HTTP/1.1\r\nHost: localhost\r\nX-Toron-Admin-Key: {KEY}\r\nConnection: close\r\n\r\n"
     );
     client.send(request.as_bytes(), PATIENCE);
-    client.receive_responses(1, PATIENCE);
-    let parsed = client.parsed();
-    let response = parsed.responses.first().expect("the read-out");
-    serde_json::from_slice(&response.body).expect("the read-out as JSON")
+    assert!(client.receive_responses(1, PATIENCE), "no read-out");
+    let body = &client.parsed().responses[0].body;
+    serde_json::from_slice(body)
+        .unwrap_or_else(|e| panic!("read-out: {e}: {}", String::from_utf8_lossy(body)))
 }
 
 /// Waits until the read-out satisfies `done`.
