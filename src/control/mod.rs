@@ -1,12 +1,15 @@
 //! Everything that is not traffic: the files, names, logs, signals. Makes
 //! snapshots and publishes them.
 
+pub mod admin;
 pub mod check;
 pub mod config;
+pub mod effective;
 pub mod logs;
 pub mod machine;
 pub mod needs;
 pub mod publish;
+pub mod reload;
 pub mod report;
 pub mod resolve;
 pub mod serve;

@@ -45,6 +45,8 @@ pub struct Applied {
 #[derive(Debug)]
 pub struct Publisher {
     inputs: Inputs,
+    /// Those that the process started with: some of them hold until it ends.
+    started: Arc<Settings>,
     snapshot: SharedSnapshot,
     /// Those to be told; none before they have started.
     reactors: OnceLock<Running<Message>>,
@@ -61,6 +63,8 @@ struct State {
     files: Vec<Arc<Route>>,
     discovered: Vec<Route>,
     kept: Kept,
+    /// Replaced, and perhaps still in use by requests that began with them.
+    retired: Vec<Arc<Snapshot>>,
 }
 
 impl Publisher {
@@ -73,9 +77,14 @@ impl Publisher {
             files: first.table.routes().to_vec(),
             discovered: Vec::new(),
             kept,
+            retired: Vec::new(),
         };
         Publisher {
-            inputs,
+            inputs: Inputs {
+                reactors: Some(first.settings.worker_pool_size),
+                ..inputs
+            },
+            started: Arc::clone(&first.settings),
             snapshot,
             reactors: OnceLock::new(),
             resolver,
@@ -105,7 +114,7 @@ impl Publisher {
             snapshot, warnings, ..
         } = load(&self.inputs, &mut lock(&self.state).kept.endpoints)?;
         let settings = Arc::clone(&snapshot.settings);
-        let needs_restart = needs_restart(&self.settings(), &settings);
+        let needs_restart = needs_restart(&self.started, &settings);
         let names = names_in(&snapshot);
         self.resolver.watch(names, settings.dns_refresh);
         // Without the state locked: discovery goes on meanwhile.
@@ -134,11 +143,28 @@ impl Publisher {
         let made = compile(files.chain(state.discovered.iter().cloned()).collect());
         let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
         snapshot.keep_counters(&mut state.kept.bulkheads);
-        self.snapshot.store(Arc::new(snapshot));
+        state.retired.push(self.snapshot.swap(Arc::new(snapshot)));
         if let Some(reactors) = self.reactors.get() {
             reactors.send(|_| Message::Changed);
         }
         made.shadowed
+    }
+}
+
+impl Publisher {
+    /// Frees the snapshots that nobody uses any more. Tables of many routes take milliseconds to
+    /// free, which must not happen on the reactor that happens to be the last to let go. Returns how
+    /// many are still in use.
+    pub fn free_retired(&self) -> usize {
+        let mut state = lock(&self.state);
+        let (kept, free) = std::mem::take(&mut state.retired)
+            .into_iter()
+            .partition(|snapshot| Arc::strong_count(snapshot) > 1);
+        state.retired = kept;
+        let left = state.retired.len();
+        drop(state);
+        drop::<Vec<Arc<Snapshot>>>(free);
+        left
     }
 }
 
@@ -155,6 +181,7 @@ fn needs_restart(before: &Settings, after: &Settings) -> Vec<&'static str> {
         ),
         (before.engine != after.engine, "server.engine"),
         (before.logging != after.logging, "logging"),
+        (before.admin.listen != after.admin.listen, "admin.listen"),
     ];
     let changed = fixed.iter().filter(|(changed, _)| *changed);
     changed.map(|&(_, what)| what).collect()

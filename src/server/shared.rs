@@ -1,11 +1,12 @@
 //! What all reactors of a server share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
+use super::admin::desk::Desk;
 use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
@@ -23,6 +24,11 @@ pub struct Shared {
     pub gauges: Vec<Gauges>,
     /// Where access-log lines go, if anywhere.
     pub access_log: Option<AccessLog>,
+    /// Number of the listener that is the admin API's own; where there is none, the API is on the
+    /// others.
+    pub admin_listener: OnceLock<u32>,
+    /// Where questions to the admin API are laid.
+    pub desk: Desk,
     /// What collected bodies hold.
     pub memory: Arc<BufferMemory>,
     /// `/health` says so, responses close their connections.
@@ -53,6 +59,8 @@ impl Shared {
             flood: Arc::default(),
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
+            admin_listener: OnceLock::new(),
+            desk: Desk::default(),
             memory: BufferMemory::new(),
             draining: AtomicBool::new(false),
             active: active.max(1),
