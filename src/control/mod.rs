@@ -5,6 +5,7 @@ pub mod admin;
 pub mod check;
 pub mod config;
 pub mod effective;
+pub mod explain;
 pub mod logs;
 pub mod machine;
 pub mod needs;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 
 use super::lane::Lane;
-use super::session::{Phase, Session, Tag, Unsent};
+use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::HeadScanner;
 use crate::policy::firewall::Client;
@@ -135,11 +135,11 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.send(session, buf, tag);
             // The answer of a route may be longer than a buffer.
             let rest = text.get(taken..).unwrap_or_default();
-            self.keep_unsent(session, rest.to_vec(), tag);
+            session.keep_unsent(rest.to_vec(), tag);
         } else {
             let mut all = waiting.map_or(Vec::new(), |waiting| waiting.rest().to_vec());
             all.extend_from_slice(text);
-            self.keep_unsent(session, all, tag);
+            session.keep_unsent(all, tag);
         }
     }
 
@@ -148,23 +148,18 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(mut buf) = self.take_buffer(session) else {
             let mut all = head.to_vec();
             all.extend_from_slice(&body);
-            return self.keep_unsent(session, all, Tag::Answer);
+            return session.keep_unsent(all, Tag::Answer);
         };
         buf.extend(head);
         let at = buf.extend(&body);
         self.send(session, buf, Tag::Answer);
-        self.keep_unsent(session, body, Tag::Answer);
+        session.keep_unsent(body, Tag::Answer);
         if let Some(unsent) = session.unsent.as_mut() {
             unsent.at = at;
         }
         if session.unsent.as_ref().is_some_and(|u| u.rest().is_empty()) {
             session.unsent = None;
         }
-    }
-
-    /// Sends `text` when what is in flight has been taken, or when there is a buffer.
-    pub(super) fn keep_unsent(&mut self, session: &mut Session, text: Vec<u8>, tag: Tag) {
-        session.unsent = (!text.is_empty()).then_some(Unsent { text, at: 0, tag });
     }
 
     /// Sends as much of what is unsent as a buffer takes: an answer may be much longer, and is not

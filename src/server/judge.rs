@@ -271,7 +271,7 @@ pub(super) fn unrouted(settings: &Settings, facts: &RequestFacts) -> Answer {
 }
 
 /// Chunked mode, declared length, expectation.
-fn check_body(facts: &RequestFacts, route: &Route) -> Option<Answer> {
+pub(super) fn check_body(facts: &RequestFacts, route: &Route) -> Option<Answer> {
     match facts.body {
         RequestBody::Chunked if route.limits.chunked_mode == ChunkedMode::Reject => {
             Some(Answer::ChunkedDisabled)

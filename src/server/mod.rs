@@ -36,6 +36,7 @@ mod connect;
 mod download;
 mod ending;
 mod exchange;
+pub mod explain;
 mod failure;
 mod gate;
 mod head;

@@ -238,6 +238,11 @@ impl Session {
         }
     }
 
+    /// Keeps a text until what is in flight has been taken, or there is a buffer for it.
+    pub fn keep_unsent(&mut self, text: Vec<u8>, tag: Tag) {
+        self.unsent = (!text.is_empty()).then_some(Unsent { text, at: 0, tag });
+    }
+
     /// Puts a few bytes that belong to the next request aside, so that they hold no buffer for as
     /// long as the present one lasts. All of that must have come, and be consumed.
     pub fn shelve_leftover(&mut self) {

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //!  desk ─▶ mod      which endpoint, which method
-//!            ├────▶ status, routes, firewall: from what reactors share, at once
+//!            ├────▶ status, routes, firewall, explain: from what reactors share, at once
 //!            └────▶ reload: by the thread of `control/reload`, which answers when it is done
 //!          params   queries and bodies, as names and values
 //! ```
 
+mod explain;
 mod firewall;
 mod params;
 mod routes;
@@ -90,8 +91,8 @@ enum Answers {
 
 struct Endpoint {
     path: &'static str,
-    /// Where GET is allowed HEAD is, too.
-    method: &'static str,
+    /// The methods that it takes, as in `Allow`.
+    allow: &'static str,
     answers: Answers,
 }
 
@@ -99,11 +100,16 @@ const ENDPOINTS: &[Endpoint] = &[
     get("/internal/api/status", status::answer),
     get("/internal/api/routes", routes::answer),
     get("/internal/api/firewall", firewall::list),
+    Endpoint {
+        path: "/internal/api/explain",
+        allow: "GET, HEAD, POST",
+        answers: Answers::Now(explain::answer),
+    },
     post("/internal/api/firewall/block", firewall::block),
     post("/internal/api/firewall/unblock", firewall::unblock),
     Endpoint {
         path: "/internal/api/reload",
-        method: "POST",
+        allow: "POST",
         answers: Answers::Later(|office, ticket| (office.reload)(ticket)),
     },
 ];
@@ -113,7 +119,7 @@ type Handler = fn(&Office, &Question) -> Result<Reply, Fault>;
 const fn get(path: &'static str, handler: Handler) -> Endpoint {
     Endpoint {
         path,
-        method: "GET",
+        allow: "GET, HEAD",
         answers: Answers::Now(handler),
     }
 }
@@ -121,21 +127,14 @@ const fn get(path: &'static str, handler: Handler) -> Endpoint {
 const fn post(path: &'static str, handler: Handler) -> Endpoint {
     Endpoint {
         path,
-        method: "POST",
+        allow: "POST",
         answers: Answers::Now(handler),
     }
 }
 
 impl Endpoint {
-    fn allow(&self) -> &'static str {
-        match self.method {
-            "GET" => "GET, HEAD",
-            other => other,
-        }
-    }
-
     fn takes(&self, method: &str) -> bool {
-        self.allow().split(", ").any(|allowed| allowed == method)
+        self.allow.split(", ").any(|allowed| allowed == method)
     }
 }
 
@@ -168,7 +167,7 @@ impl Office {
             None => Reply::of(Answer::NotFound),
             Some(endpoint) if !endpoint.takes(&question.method) => {
                 let mut reply = Reply::of(Answer::MethodNotAllowed);
-                let allow = ("Allow".to_owned(), endpoint.allow().to_owned());
+                let allow = ("Allow".to_owned(), endpoint.allow.to_owned());
                 reply.fields.push(allow);
                 reply
             }

@@ -9,34 +9,31 @@ use super::Fault;
 use crate::control::config::hint::allowed;
 use crate::server::admin::desk::Question;
 
-/// Names and values; each is taken once.
+/// Names and values; each name is asked for once.
 #[derive(Debug)]
 pub struct Params {
-    values: BTreeMap<String, Value>,
+    values: BTreeMap<String, Vec<Value>>,
     asked: Vec<&'static str>,
 }
 
 impl Params {
-    /// Reads query and body. A name that comes twice is a fault: nobody could tell which holds.
+    /// Reads query and body.
     pub fn read(question: &Question) -> Result<Self, Fault> {
-        let mut values = BTreeMap::new();
-        let mut add = |name: String, value: Value| match values.insert(name.clone(), value) {
-            None => Ok(()),
-            Some(_) => Err(Fault::bad(format!("{name} is given twice"))),
-        };
+        let mut values: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut add = |name: String, value| values.entry(name).or_default().push(value);
         for (name, value) in form_urlencoded::parse(question.query.as_bytes()) {
-            add(name.into_owned(), Value::String(value.into_owned()))?;
+            add(name.into_owned(), Value::String(value.into_owned()));
         }
         let body = question.body.trim_ascii();
         if body.first() == Some(&b'{') {
             let object: BTreeMap<String, Value> = serde_json::from_slice(body)
                 .map_err(|error| Fault::bad(format!("the body is not a JSON object: {error}")))?;
             for (name, value) in object {
-                add(name, value)?;
+                add(name, value);
             }
         } else {
             for (name, value) in form_urlencoded::parse(body) {
-                add(name.into_owned(), Value::String(value.into_owned()))?;
+                add(name.into_owned(), Value::String(value.into_owned()));
             }
         }
         Ok(Params {
@@ -45,23 +42,35 @@ impl Params {
         })
     }
 
-    fn take(&mut self, name: &'static str) -> Option<Value> {
+    /// A name that comes twice is a fault: nobody could tell which holds.
+    fn take(&mut self, name: &'static str) -> Result<Option<Value>, Fault> {
         self.asked.push(name);
-        self.values.remove(name).filter(|value| !value.is_null())
+        let mut values = self.values.remove(name).unwrap_or_default();
+        if values.len() > 1 {
+            return Err(Fault::bad(format!("{name} is given twice")));
+        }
+        Ok(values.pop().filter(|value| !value.is_null()))
+    }
+
+    /// Texts, one for each time that the name comes; in JSON also a list of them.
+    pub fn texts(&mut self, name: &'static str) -> Result<Vec<String>, Fault> {
+        self.asked.push(name);
+        let values = self.values.remove(name).unwrap_or_default();
+        let values = values.into_iter().flat_map(|value| match value {
+            Value::Array(list) => list,
+            one => vec![one],
+        });
+        values.map(|value| text(name, value)).collect()
     }
 
     /// A text.
     pub fn text(&mut self, name: &'static str) -> Result<Option<String>, Fault> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(Fault::bad(format!("{name}: {other} is not a text"))),
-        }
+        self.take(name)?.map(|value| text(name, value)).transpose()
     }
 
     /// On or off; a name without a value is on.
     pub fn switch(&mut self, name: &'static str) -> Result<Option<bool>, Fault> {
-        let value = match self.take(name) {
+        let value = match self.take(name)? {
             None => return Ok(None),
             Some(Value::Bool(on)) => return Ok(Some(on)),
             Some(value) => value,
@@ -77,7 +86,7 @@ impl Params {
 
     /// A whole number.
     pub fn number(&mut self, name: &'static str) -> Result<Option<usize>, Fault> {
-        let Some(value) = self.take(name) else {
+        let Some(value) = self.take(name)? else {
             return Ok(None);
         };
         let number = match &value {
@@ -99,6 +108,13 @@ impl Params {
                 Err(Fault::bad(format!("unknown name \"{name}\" {hint}")))
             }
         }
+    }
+}
+
+fn text(name: &str, value: Value) -> Result<String, Fault> {
+    match value {
+        Value::String(text) => Ok(text),
+        other => Err(Fault::bad(format!("{name}: {other} is not a text"))),
     }
 }
 
@@ -147,10 +163,10 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_said() {
         let said = |fault: Fault| fault.text;
-        assert_eq!(
-            said(params("a=1", "{\"a\": 1}").unwrap_err()),
-            "a is given twice"
-        );
+        let mut twice = params("a=1", "{\"a\": 1}").unwrap();
+        assert_eq!(said(twice.text("a").unwrap_err()), "a is given twice");
+        let mut list = params("a=1&a=2", "{\"a\": [\"3\", \"4\"]}").unwrap();
+        assert_eq!(list.texts("a").unwrap(), ["1", "2", "3", "4"]);
         let broken = said(params("", "{\"a\": ").unwrap_err());
         assert!(broken.starts_with("the body is not a JSON object: "));
         let mut read = params("", "{\"a\": [1], \"on\": 0, \"n\": -1, \"clsoe\": true}").unwrap();

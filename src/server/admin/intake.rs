@@ -173,7 +173,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let body = std::mem::take(&mut visit.question.body);
         let mut question = visit.question.clone();
         question.body = body;
-        if self.core.shared.desk.ask(question).is_ok() {
+        if self.core.shared.desk.ask(question) {
             return self.watch_hangup(session);
         }
         let reply = Reply::of(Answer::AdminUnavailable);
