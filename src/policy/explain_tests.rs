@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::router::tests::{route, some_request, some_route, Asked};
-use super::super::router::{compile, Lookup, RouteKey};
+use crate::policy::router::tests::{route, some_request, some_route, Asked};
+use crate::policy::router::{compile, Lookup, RouteKey};
 use super::*;
 
 fn table(routes: &[&str]) -> Table {
