@@ -246,11 +246,14 @@ fn each_route_that_came_near_is_told_with_its_reason() {
     let limit = |name: &str| {
         let all = told["limits"].as_array().unwrap();
         let found = all.iter().find(|limit| limit["name"] == name).unwrap();
-        (found["value"].clone(), found["set_by"].clone())
+        ["value", "set_by", "place"].map(|key| found[key].clone())
     };
-    assert_eq!(limit("read_timeout"), (json!("7s"), json!("server")));
-    assert_eq!(limit("max_concurrency"), (json!(5), json!("route")));
-    assert_eq!(limit("write_timeout"), (json!("5s"), json!("default")));
+    let at = |line: u32| json!(format!("{config}:{line}"));
+    let expected = [json!("7s"), json!("server"), at(1)];
+    assert_eq!(limit("read_timeout"), expected);
+    assert_eq!(limit("max_concurrency"), [json!(5), json!("route"), at(5)]);
+    let expected = [json!("5s"), json!("default"), Value::Null];
+    assert_eq!(limit("write_timeout"), expected);
     let others: Vec<(String, String)> = told["considered"]
         .as_array()
         .unwrap()

@@ -16,7 +16,6 @@ use super::admin::Ticket;
 use super::config::finding::Finding;
 use super::config::Rejected;
 use super::publish::{Applied, Publisher};
-use crate::http::Answer;
 use crate::server::admin::desk::Reply;
 use crate::server::shared::Shared;
 
@@ -73,7 +72,7 @@ impl Reloads {
     pub fn ask(&self, cause: Cause) {
         if let Err(error) = self.orders.send(Order::Reload(cause)) {
             if let Order::Reload(Cause::Question(ticket)) = error.0 {
-                ticket.answer(Reply::of(Answer::AdminUnavailable));
+                ticket.answer(Reply::ending());
             }
         }
     }
@@ -121,7 +120,7 @@ fn reload(publisher: &Publisher, shared: &Shared, causes: Vec<Cause>) {
     let said = said.join(", ");
     let reply = if shared.draining.load(Ordering::Relaxed) {
         log::warn!("{said}: not reloading, toron is ending");
-        Reply::of(Answer::AdminUnavailable)
+        Reply::ending()
     } else {
         log::info!("reloading, asked by {said}");
         let outcome = publisher.reload();

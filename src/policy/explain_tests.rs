@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::*;
 use crate::policy::router::tests::{route, some_request, some_route, Asked};
 use crate::policy::router::{compile, Lookup, RouteKey};
-use super::*;
 
 fn table(routes: &[&str]) -> Table {
     compile(routes.iter().map(|r| route(r)).collect()).table

@@ -74,6 +74,12 @@ impl Writing {
         Some(!std::mem::replace(&mut self.looked, true))
     }
 
+    /// How long its present window has lasted.
+    #[must_use]
+    pub fn spent(&self, now: Time) -> Duration {
+        self.window.spent(now)
+    }
+
     /// The client has acknowledged `bytes` since the last look, and not yet `queued`. `true` when
     /// its window is over.
     pub fn taken(&mut self, now: Time, bytes: u64, queued: u64) -> bool {

@@ -1,4 +1,4 @@
-//! What toron answers by itself on the traffic listener, and the access log.
+//! What toron answers by itself on the traffic listener.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -7,7 +7,6 @@ use toron_reactor::Engine;
 
 use super::lookup::lookup;
 use super::session::Session;
-use super::state::Exchange;
 use super::Kit;
 use crate::http::answer::{Answer, FixedAnswer};
 use crate::http::{Method, RequestHead};
@@ -41,73 +40,6 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         (asks && !taken).then_some(answer)
     }
-
-    /// One line for a request that toron answers without an upstream: the answer is in the scratch
-    /// buffer.
-    pub(crate) fn log_answer(&mut self, session: &Session) {
-        if self.core.shared.access_log.is_none() {
-            return;
-        }
-        let core = &mut *self.core;
-        let status = core
-            .scratch
-            .get(9..12)
-            .and_then(|s| std::str::from_utf8(s).ok());
-        let described = match core.described.as_slice() {
-            [] => b"- - -",
-            described => described,
-        };
-        let lines = &mut core.log_lines;
-        let _ = write!(lines, "{} {} ", wall_clock(), session.client.address);
-        lines.extend_from_slice(described);
-        let _ = writeln!(
-            lines,
-            " route=\"-\" status={} in=0 out={} us=0",
-            status.unwrap_or("-"),
-            core.scratch.len() + core.body.len()
-        );
-    }
-
-    /// One line for a request that has ended.
-    pub(crate) fn log_request(&mut self, session: &Session, exchange: &Exchange) {
-        if self.core.shared.access_log.is_none() {
-            return;
-        }
-        let route = exchange.route().map_or("-", |route| route.name.as_str());
-        let taken = self.now().since(exchange.started).as_micros();
-        let lines = &mut self.core.log_lines;
-        let _ = write!(lines, "{} {} ", wall_clock(), session.client.address);
-        lines.extend_from_slice(&exchange.log);
-        let _ = writeln!(
-            lines,
-            " route={route:?} status={} in={} out={} us={taken}",
-            exchange.status, exchange.bytes_in, exchange.bytes_out
-        );
-    }
-}
-
-/// RFC 3339 with milliseconds, UTC.
-fn wall_clock() -> humantime::Rfc3339Timestamp {
-    humantime::format_rfc3339_millis(std::time::SystemTime::now())
-}
-
-/// Most bytes of a method, host and path in the access log.
-const LOGGED: (usize, usize, usize) = (16, 128, 256);
-
-/// Method, host and path for the access log.
-pub(crate) fn describe(request: &RequestHead<'_, '_>, path: &[u8], out: &mut Vec<u8>) {
-    let cut = |bytes: &[u8], most: usize, out: &mut Vec<u8>| {
-        out.extend_from_slice(bytes.get(..most).unwrap_or(bytes));
-    };
-    cut(request.method, LOGGED.0, out);
-    out.push(b' ');
-    cut(
-        request.host.map_or(&b"-"[..], |host| host.as_bytes()),
-        LOGGED.1,
-        out,
-    );
-    out.push(b' ');
-    cut(path, LOGGED.2, out);
 }
 
 /// The answer that a configuration spells out.

@@ -7,7 +7,7 @@ use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
-use crate::http::HeadScanner;
+use crate::http::{HeadScanner, Reason};
 use crate::policy::firewall::Client;
 use crate::proxy::transaction::{self, ClientEnd, Input};
 
@@ -251,13 +251,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => {
                 self.step(session, Input::ClientGone);
             }
-            Phase::Idle
-            | Phase::Head
-            | Phase::Taking
-            | Phase::Asking
-            | Phase::Answering { .. }
-            | Phase::Skipping { .. }
-            | Phase::Lingering { .. } => {
+            Phase::Idle | Phase::Head => self.head_abandoned(session),
+            Phase::Taking | Phase::Asking => self.visit_abandoned(session),
+            Phase::Answering { .. } | Phase::Skipping { .. } | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}
@@ -418,6 +414,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.core.sessions -= 1;
     }
 
+    /// Ends the client connection whatever it is doing, and says why to the logs.
+    pub(super) fn break_off(&mut self, session: &mut Session, reason: Reason) {
+        self.log_cut_head(session, reason);
+        self.note_cut_visit(session, reason);
+        self.note_cause(session, reason);
+        self.cut(session);
+    }
+
     // ---- deadlines ----
 
     /// Arms the session's one timer for the earliest thing that must happen.
@@ -465,7 +469,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             .drain
             .is_some_and(|drain| drain.until <= self.now())
         {
-            return self.cut(session);
+            return self.break_off(session, Reason::Shutdown);
         }
         match session.phase {
             Phase::Head => self.head_too_slow(session),

@@ -15,8 +15,8 @@ use super::prepare::Forwarding;
 use crate::http::forward::sane_request_id;
 use crate::http::path::normalise;
 use crate::http::{
-    field_slots, request, Answer, HeadLimits, HeadScanner, Method, RequestBody, RequestHead, Scan,
-    Target, UpstreamFraming,
+    field_slots, request, Answer, HeadLimits, HeadScanner, Method, Reason, RequestBody,
+    RequestHead, Scan, Target, UpstreamFraming,
 };
 use crate::policy::explain::{consider, Considered};
 use crate::policy::firewall::Mode;
@@ -31,8 +31,8 @@ pub enum Outcome<'s> {
     Refused {
         /// With this.
         answer: Answer,
-        /// What is wrong with the request itself, as a reason code.
-        why: Option<&'static str>,
+        /// Because of this.
+        reason: Reason,
         /// The methods that would do, of a 405 by routes.
         allow: Option<String>,
     },
@@ -71,10 +71,10 @@ pub struct Judgement<'s> {
     pub outcome: Outcome<'s>,
 }
 
-fn refused<'s>(answer: Answer, why: Option<&'static str>) -> Outcome<'s> {
+fn refused<'s>(reason: Reason) -> Outcome<'s> {
     Outcome::Refused {
-        answer,
-        why,
+        answer: Answer::to(reason).unwrap_or(Answer::BadRequest),
+        reason,
         allow: None,
     }
 }
@@ -93,9 +93,9 @@ pub fn explain<'s>(snapshot: &'s Snapshot, head: &[u8], peer: IpAddr) -> Judgeme
     match HeadScanner::request().scan(head) {
         Scan::Complete { len, .. } if len <= settings.max_header_bytes => {}
         Scan::Complete { .. } | Scan::Incomplete => {
-            return unread(refused(Answer::HeadTooLarge, Some("head_too_large")));
+            return unread(refused(Reason::HeadTooLarge));
         }
-        Scan::Bad(reason) => return unread(refused(Answer::BadRequest, Some(reason))),
+        Scan::Bad(reason) => return unread(refused(reason)),
     }
     let mut slots = field_slots::<MOST_FIELDS>();
     let limits = HeadLimits {
@@ -103,7 +103,7 @@ pub fn explain<'s>(snapshot: &'s Snapshot, head: &[u8], peer: IpAddr) -> Judgeme
     };
     match request::parse(head, &limits, &mut slots) {
         Ok(request) => judge(snapshot, &request, peer),
-        Err(fault) => unread(refused(fault.answer, Some(fault.reason))),
+        Err(fault) => unread(refused(fault)),
     }
 }
 
@@ -116,7 +116,7 @@ fn judge<'s>(snapshot: &'s Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr
         host,
         path: None,
         considered: Vec::new(),
-        outcome: refused(Answer::NotFound, None),
+        outcome: refused(Reason::NoRoute),
     };
     if request.target == Target::Asterisk {
         let answer = Some(Answer::Options);
@@ -127,7 +127,7 @@ fn judge<'s>(snapshot: &'s Snapshot, request: &RequestHead<'_, '_>, peer: IpAddr
     let path = match normalise(request.path, &mut room) {
         Ok(path) => path,
         Err(fault) => {
-            judgement.outcome = refused(Answer::BadRequest, Some(fault.reason()));
+            judgement.outcome = refused(fault);
             return judgement;
         }
     };
@@ -151,8 +151,7 @@ fn lossy(bytes: &[u8]) -> String {
 fn check_address<'s>(settings: &Settings, client: IpAddr) -> Option<Outcome<'s>> {
     let rules = &settings.firewall;
     let denies = rules.enabled && rules.mode == Mode::Enforce && rules.deny.contains(client);
-    let answer = Answer::AddressBlocked { retry_after: None };
-    denies.then(|| refused(answer, Some("denied")))
+    denies.then(|| refused(Reason::Denied))
 }
 
 fn built_in<'s>(
@@ -181,8 +180,8 @@ fn built_in<'s>(
     is_internal.then(|| match access::check(settings, request, peer, client) {
         // On the traffic listener, of which this speaks.
         Ok(()) if settings.admin.listen.is_none() => Outcome::BuiltIn { answer: None },
-        Ok(()) => refused(Answer::NotFound, None),
-        Err(answer) => refused(answer, None),
+        Ok(()) => refused(Reason::NoRoute),
+        Err(reason) => refused(reason),
     })
 }
 
@@ -196,20 +195,20 @@ fn route<'s>(
     let settings = &snapshot.settings;
     let route = match lookup(snapshot, request, path) {
         Lookup::Route(route) => route,
-        Lookup::NotFound => return refused(unrouted(settings, &request.facts), None),
+        Lookup::NotFound => return refused(unrouted(settings, &request.facts).reason),
         Lookup::MethodNotAllowed { allow } => {
-            return match unrouted(settings, &request.facts) {
-                Answer::NotFound => Outcome::Refused {
+            return match unrouted(settings, &request.facts).reason {
+                Reason::NoRoute => Outcome::Refused {
                     answer: Answer::MethodNotAllowed,
-                    why: None,
+                    reason: Reason::MethodNotAllowed,
                     allow: Some(allow.to_string()),
                 },
-                answer => refused(answer, None),
+                reason => refused(reason),
             }
         }
     };
-    if let Some(answer) = check_body(&request.facts, route) {
-        return refused(answer, None);
+    if let Some(blame) = check_body(&request.facts, route) {
+        return refused(blame.reason);
     }
     match &route.kind {
         RouteKind::Respond(_) => Outcome::Responds(route),
@@ -246,7 +245,7 @@ fn forward<'s>(
     };
     let mut head = Vec::new();
     if !forwarding.write_to(request, path, &mut head) {
-        return refused(Answer::HeadTooLarge, None);
+        return refused(Reason::ForwardedHeadTooLarge);
     }
     let trusted = settings.trusted_proxies.contains(peer);
     Outcome::Forwarded {

@@ -17,8 +17,10 @@
 //!            keep, close, linger               │ skip.rs      bytes still owed behind an early response
 //!                                              │ slow.rs      peers that are slow but not idle
 //!                                              │ failure.rs   upstream failures, for the log
+//!                                              │ note.rs      ends and refusals, for the logs
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
+//!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log    wall.rs: Date
 //! ```
 //!
 //! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
@@ -26,13 +28,16 @@
 //! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
 //! the reactor and of everything but the session at hand.
 
+pub mod access_line;
 pub mod access_log;
 pub mod admin;
+mod blame;
 pub(crate) mod body;
 mod builtin;
 mod collect;
 mod collected;
 mod connect;
+pub mod describe;
 mod download;
 mod ending;
 mod exchange;
@@ -42,7 +47,9 @@ mod gate;
 mod head;
 mod judge;
 mod lane;
+pub mod ledger;
 mod lookup;
+mod note;
 mod prepare;
 mod refuse;
 mod session;
@@ -54,6 +61,7 @@ mod state;
 mod tunnel;
 mod upload;
 mod upstream;
+mod wall;
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -67,17 +75,20 @@ use toron_reactor::{
     Token,
 };
 
+use crate::http::Reason;
 use crate::policy::balance::RoundRobin;
 use crate::policy::cidr::Cidr;
 use crate::policy::settings::RouteKind;
 use crate::policy::snapshot::Snapshot;
 use admin::desk::Reply;
+use describe::Description;
 use failure::LogGate;
 use lane::Lane;
 use session::{Phase, Session};
 use shared::{Counts, Shared};
 use state::Exchange;
 use upstream::Connections;
+use wall::WallClock;
 
 /// Messages to a server from other threads.
 #[derive(Clone, Debug)]
@@ -124,8 +135,12 @@ pub(crate) struct Core {
     body: Vec<u8>,
     /// Paths are normalised here.
     path_room: Vec<u8>,
-    /// Method, host and path of the request at hand, if there is an access log.
-    described: Vec<u8>,
+    /// What the request at hand asked for.
+    asked: Description,
+    /// How long its head took to come.
+    header_took: Duration,
+    /// The time of day.
+    wall: WallClock,
     /// Access-log lines of this turn.
     log_lines: Vec<u8>,
     gate: LogGate,
@@ -232,7 +247,9 @@ impl Server {
             scratch: Vec::with_capacity(16 * 1024),
             body: Vec::new(),
             path_room: Vec::new(),
-            described: Vec::new(),
+            asked: Description::default(),
+            header_took: Duration::ZERO,
+            wall: WallClock::default(),
             log_lines: Vec::new(),
             gate: LogGate::default(),
             firewall_gate: LogGate::default(),
@@ -325,7 +342,7 @@ impl Server {
             self.with_session(cx, token, |kit, session| {
                 if !session.client.is_proxy && addresses.contains(session.client.address) {
                     count += 1;
-                    kit.cut(session);
+                    kit.break_off(session, Reason::BlockedByHand);
                 }
             });
         }
@@ -402,6 +419,11 @@ impl Core {
         if let Some(gauge) = self.shared.gauges.get(self.reactor) {
             gauge.publish(self.counts(), stats);
         }
+    }
+
+    /// The value of a `Date` field.
+    pub(crate) fn date(&mut self, now: Time) -> [u8; wall::DATE] {
+        self.wall.date(now)
     }
 
     /// Whether `/internal` and `/metrics` are to be had on this connection.

@@ -7,6 +7,7 @@ use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
 use super::admin::desk::Desk;
+use super::ledger::Ledger;
 use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub active: usize,
     /// Which engine runs, for `/internal/api/status`.
     pub engine: &'static str,
+    /// The last refusals.
+    pub ledger: Ledger,
     /// When the process began to serve (`CLOCK_MONOTONIC`, nanoseconds).
     pub started: AtomicU64,
 }
@@ -65,6 +68,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             active: active.max(1),
             engine,
+            ledger: Ledger::new(reactors),
             started: AtomicU64::new(0),
         })
     }

@@ -22,7 +22,7 @@ use crossbeam_channel::Receiver;
 use toron_reactor::{Running, Token};
 
 use crate::http::answer::reason_phrase;
-use crate::http::Answer;
+use crate::http::{Answer, Reason};
 use crate::server::admin::desk::{Paper, Question, Reply};
 use crate::server::shared::Shared;
 use crate::server::Message;
@@ -77,7 +77,10 @@ impl Fault {
     fn reply(&self) -> Reply {
         let (status, reason) = (self.status, reason_phrase(self.status));
         let error = format!("{status} {reason}: {}", self.text);
-        Reply::json(status, serde_json::json!({ "error": error }).to_string())
+        Reply {
+            reason: Some(Reason::AdminRequest),
+            ..Reply::json(status, serde_json::json!({ "error": error }).to_string())
+        }
     }
 }
 
@@ -99,6 +102,9 @@ struct Endpoint {
 const ENDPOINTS: &[Endpoint] = &[
     get("/internal/api/status", status::answer),
     get("/internal/api/routes", routes::answer),
+    get("/internal/api/refusals", |office, _| {
+        Ok(Reply::json(200, office.shared.ledger.to_json()))
+    }),
     get("/internal/api/firewall", firewall::list),
     Endpoint {
         path: "/internal/api/explain",
@@ -164,9 +170,9 @@ impl Office {
         };
         let endpoint = ENDPOINTS.iter().find(|e| e.path == question.path);
         let reply = match endpoint {
-            None => Reply::of(Answer::NotFound),
+            None => Reply::refuse(Answer::NotFound, Reason::NoRoute),
             Some(endpoint) if !endpoint.takes(&question.method) => {
-                let mut reply = Reply::of(Answer::MethodNotAllowed);
+                let mut reply = Reply::refuse(Answer::MethodNotAllowed, Reason::MethodNotAllowed);
                 let allow = ("Allow".to_owned(), endpoint.allow.to_owned());
                 reply.fields.push(allow);
                 reply

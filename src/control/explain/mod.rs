@@ -42,7 +42,7 @@ pub struct Explanation {
     pub body: Option<String>,
     /// Methods that would do, of a 405.
     pub allow: Option<String>,
-    /// What is wrong with the request itself, as a reason code.
+    /// Why it is refused, as a reason code.
     pub reason: Option<String>,
     /// The route that takes it, also where a limit of the route refuses it.
     pub route: Option<Winner>,
@@ -110,6 +110,8 @@ pub struct Limit {
     pub shown: String,
     /// Which setting it came from.
     pub set_by: String,
+    /// Where that stands, if it is written.
+    pub place: Option<String>,
 }
 
 /// A route that does not take a request.
@@ -156,10 +158,14 @@ pub fn of(snapshot: &Snapshot, asked: &Asked) -> Explanation {
 
 fn tell_outcome(judgement: &Judgement<'_>, told: &mut Explanation) {
     let outcome = match &judgement.outcome {
-        Outcome::Refused { answer, why, allow } => {
+        Outcome::Refused {
+            answer,
+            reason,
+            allow,
+        } => {
             told.status = Some(answer.status());
             told.body = Some(answer.body().to_owned());
-            told.reason = Some(why.map_or(answer.code(), |why| why).to_owned());
+            told.reason = Some(reason.code().to_owned());
             told.allow.clone_from(allow);
             "refused"
         }
@@ -259,7 +265,8 @@ impl From<super::effective::Limit> for Limit {
             name: limit.name.to_owned(),
             value: limit.value,
             shown: limit.shown,
-            set_by: limit.set_by.as_str().to_owned(),
+            set_by: limit.origin.as_str().to_owned(),
+            place: limit.origin.at.map(|place| place.to_string()),
         }
     }
 }

@@ -96,9 +96,11 @@ fn limits(limits: &[Limit], page: &mut Page) {
             name,
             shown,
             set_by,
+            place,
             ..
         } = limit;
-        page.line(2, &format!("{name:a$}  {shown:b$}  {set_by}"));
+        let place = place.as_deref().unwrap_or_default();
+        page.line(2, &format!("{name:a$}  {shown:b$}  {set_by:9}  {place}"));
     }
 }
 

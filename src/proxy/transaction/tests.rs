@@ -77,9 +77,7 @@ fn every_input() -> Vec<Input> {
         Input::UploadWaits(Side::Client),
         Input::UploadWaits(Side::Upstream),
         Input::UploadDone,
-        Input::BadBody,
-        Input::TrailersTooLarge,
-        Input::BodyTooLarge,
+        Input::BadBody(Reason::ChunkSize),
         Input::ClientEof,
         Input::ClientGone,
         Input::UpstreamWriteFailed { untouched: false },
@@ -92,7 +90,7 @@ fn every_input() -> Vec<Input> {
         },
         Input::InterimHead { is_continue: false },
         Input::InterimHead { is_continue: true },
-        Input::BadHead,
+        Input::BadHead(Reason::ResponseHead),
         Input::InterimSent,
         Input::Sent {
             bytes: 10,
@@ -106,7 +104,7 @@ fn every_input() -> Vec<Input> {
         Input::DownloadWaits(Side::Upstream),
         Input::DownloadDone { surplus: false },
         Input::DownloadDone { surplus: true },
-        Input::BadResponseBody,
+        Input::BadResponseBody(Reason::ResponseBody),
         Input::AnswerSent,
         Input::TunnelMoved,
         Input::TunnelHalfClosed(Side::Client),
@@ -293,8 +291,11 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
         if let Order::Finish(Ending {
             client,
             keep_upstream,
+            cause,
         }) = order
         {
+            let well = after.response.is_some() && *client != ClientEnd::Sever;
+            assert_eq!(cause.is_none(), well, "{}", context());
             if *keep_upstream {
                 assert!(
                     after.upload == Upload::Done,
@@ -520,7 +521,8 @@ fn a_plain_request_keeps_both_connections() {
             Order::Download,
             Order::Finish(Ending {
                 client: ClientEnd::Keep,
-                keep_upstream: true
+                keep_upstream: true,
+                cause: None,
             }),
         ]
     );
@@ -616,7 +618,7 @@ fn i18_a_body_that_is_collected_has_its_windows() {
         [
             Order::CloseUpstream,
             Order::StopUpload,
-            Order::Answer(Verdict::ClientTooSlow)
+            Order::Answer(Reason::ReadTimeout)
         ]
     );
 }
@@ -627,6 +629,7 @@ fn i39_a_client_that_ends_inside_a_collected_body_is_gone() {
     let severed = Order::Finish(Ending {
         client: ClientEnd::Sever,
         keep_upstream: false,
+        cause: Some(Reason::ClientLeftBody),
     });
     assert_eq!(orders, [Order::Collect, Order::StopUpload, severed]);
 }
@@ -667,7 +670,7 @@ fn i37_a_collected_body_can_be_sent_again() {
 #[test]
 fn i37_without_memory_the_answer_is_a_503() {
     let (_, orders) = run(collected(u64::MAX), &[(0, Input::NoMemory)]);
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::BufferMemory)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::BufferMemory)));
 }
 
 #[test]
@@ -713,7 +716,7 @@ fn i28_a_post_that_may_have_been_executed_is_never_repeated() {
             ),
         ],
     );
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamClosed)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::UpstreamClosed)));
 }
 
 #[test]
@@ -750,7 +753,7 @@ fn i23_the_next_target_is_tried_then_502() {
                 other_target: true
             },
             Order::CloseUpstream,
-            Order::Answer(Verdict::ConnectFailed),
+            Order::Answer(Reason::ConnectTimeout),
         ]
     );
 }
@@ -788,7 +791,7 @@ fn i24_the_wait_for_the_response_begins_when_the_request_is_sent() {
         orders,
         [
             Order::CloseUpstream,
-            Order::Answer(Verdict::ResponseHeaderTimeout)
+            Order::Answer(Reason::ResponseHeaderTimeout)
         ]
     );
 }
@@ -811,11 +814,12 @@ fn i18_a_slow_client_gets_a_408_and_is_closed_at_once() {
             (5_000, Input::Tick),
         ],
     );
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::ClientTooSlow)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::ReadTimeout)));
     let orders: Vec<Order> = t.step(T0 + 5 * SECOND, Input::AnswerSent).iter().collect();
     let ending = Ending {
         client: ClientEnd::Sever,
         keep_upstream: false,
+        cause: Some(Reason::ReadTimeout),
     };
     assert_eq!(orders, [Order::Finish(ending)]);
 }
@@ -858,6 +862,7 @@ fn i30_an_early_response_is_relayed_and_neither_connection_reused() {
     let ending = Ending {
         client: ClientEnd::Linger,
         keep_upstream: false,
+        cause: None,
     };
     assert_eq!(
         orders[2..],
@@ -889,6 +894,7 @@ fn i31_a_cut_response_severs_the_client() {
     let ending = Ending {
         client: ClientEnd::Sever,
         keep_upstream: false,
+        cause: Some(Reason::ResponseTruncated),
     };
     assert_eq!(orders.last(), Some(&Order::Finish(ending)));
 }
@@ -943,10 +949,7 @@ fn r14_an_unasked_101_is_a_502_and_a_tunnel_ends_by_idling() {
         (1, switch),
     ];
     let (_, orders) = run(get(), &sent);
-    assert_eq!(
-        orders.last(),
-        Some(&Order::Answer(Verdict::InvalidResponse))
-    );
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::UnaskedUpgrade)));
     let (mut t, orders) = run(
         Facts {
             upgrade: true,
@@ -976,7 +979,10 @@ fn i26_an_upstream_that_takes_no_byte_of_the_head_is_given_up() {
     let orders: Vec<Order> = t.step(later, Input::Tick).iter().collect();
     assert_eq!(
         orders,
-        [Order::CloseUpstream, Order::Answer(Verdict::UpstreamIdle)]
+        [
+            Order::CloseUpstream,
+            Order::Answer(Reason::UpstreamIdleTimeout)
+        ]
     );
 }
 
@@ -1006,7 +1012,7 @@ fn i28_a_body_that_was_streamed_is_not_sent_again() {
             ),
         ],
     );
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamClosed)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::UpstreamClosed)));
 }
 
 #[test]
@@ -1088,7 +1094,10 @@ fn i26_a_byte_that_the_upstream_acknowledges_is_not_silence() {
     // The client's taking says nothing of the upstream.
     let _ = t.step(T0 + idle + idle, Input::Acknowledged(Side::Client));
     let orders: Vec<Order> = t.step(T0 + idle + idle, Input::Tick).iter().collect();
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamIdle)));
+    assert_eq!(
+        orders.last(),
+        Some(&Order::Answer(Reason::UpstreamIdleTimeout))
+    );
 }
 
 #[test]

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::http::answer::Answer;
-use crate::http::RequestHead;
+use crate::http::{Reason, RequestHead};
 use crate::policy::settings::Settings;
 
 /// Fields by which a proxy says that it passes a request on for somebody else.
@@ -24,14 +23,14 @@ pub(crate) fn check_subnet(
     request: &RequestHead<'_, '_>,
     peer: IpAddr,
     client: IpAddr,
-) -> Result<(), Answer> {
+) -> Result<(), Reason> {
     let relayed = FORWARDED.iter().any(|name| request.field(name).is_some());
     let said = settings.trusted_proxies.contains(peer)
         && request.field(&settings.client_ip_header).is_some();
     if settings.admin.admits(client) && (said || !relayed) {
         Ok(())
     } else {
-        Err(Answer::AdminSubnet)
+        Err(Reason::AdminSubnet)
     }
 }
 
@@ -42,9 +41,9 @@ pub(crate) fn check(
     request: &RequestHead<'_, '_>,
     peer: IpAddr,
     client: IpAddr,
-) -> Result<(), Answer> {
+) -> Result<(), Reason> {
     let Some(key) = &settings.admin.key else {
-        return Err(Answer::NotFound);
+        return Err(Reason::AdminDisabled);
     };
     check_subnet(settings, request, peer, client)?;
     let given = request.field("x-toron-admin-key").or_else(|| {
@@ -54,7 +53,7 @@ pub(crate) fn check(
     });
     match given {
         Some(given) if same(given, key.as_bytes()) => Ok(()),
-        _ => Err(Answer::Unauthorized),
+        _ => Err(Reason::AdminKey),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crossbeam_channel::{unbounded, Receiver, Sender};
 use toron_reactor::Token;
 
-use crate::http::Answer;
+use crate::http::{Answer, Reason};
 
 /// A request to a built-in endpoint that is answered off the reactors. Who asks has been checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +39,8 @@ pub struct Reply {
     pub fields: Vec<(String, String)>,
     /// The body, of any length.
     pub body: Vec<u8>,
+    /// Why it is a refusal, where it is one.
+    pub reason: Option<Reason>,
 }
 
 impl Reply {
@@ -49,13 +51,23 @@ impl Reply {
             status,
             fields: vec![("Content-Type".to_owned(), "application/json".to_owned())],
             body: body.into(),
+            reason: None,
         }
     }
 
-    /// One of the canned answers.
+    /// A refusal, with a canned body.
     #[must_use]
-    pub fn of(answer: Answer) -> Self {
-        Reply::json(answer.status(), answer.body())
+    pub fn refuse(answer: Answer, reason: Reason) -> Self {
+        Reply {
+            reason: Some(reason),
+            ..Reply::json(answer.status(), answer.body())
+        }
+    }
+
+    /// Nobody answers any more: toron is ending.
+    #[must_use]
+    pub fn ending() -> Self {
+        Reply::refuse(Answer::AdminUnavailable, Reason::Shutdown)
     }
 }
 

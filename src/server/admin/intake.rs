@@ -5,9 +5,9 @@ use toron_reactor::{Buf, Close, Engine, Outcome};
 use super::access;
 use super::desk::{Question, Reply, BODY_MOST};
 use super::visit::{Terms, Visit};
-use crate::http::answer::{Answer, FixedAnswer, Rendering, CONTINUE};
-use crate::http::chunk::ChunkFault;
-use crate::http::{Expect, Method, RequestBody, RequestHead};
+use crate::http::answer::{FixedAnswer, Rendering, CONTINUE};
+use crate::http::{Expect, Method, Party, Reason, RequestBody, RequestHead};
+use crate::server::blame::{Blame, Told};
 use crate::server::body::{Chunked, Source};
 use crate::server::judge::{Arrival, Verdict};
 use crate::server::refuse::Refusal;
@@ -29,16 +29,17 @@ impl<E: Engine> Kit<'_, '_, E> {
         } = *arrival;
         if path != b"/internal" && !path.starts_with(b"/internal/") {
             // No route is reached by way of the admin API's own listener.
-            return session.is_admin.then(|| arrival.refuse(Answer::NotFound));
+            return session.is_admin.then(|| arrival.refuse(Reason::NoRoute));
         }
         if !self.core.serves_admin(session) {
-            return Some(arrival.refuse(Answer::NotFound));
+            return Some(arrival.refuse(Reason::NoRoute));
         }
         let (peer, client) = (session.peer.ip(), session.client.address);
         let admitted = access::check(&snapshot.settings, &request, peer, client);
+        let admitted = admitted.map_err(Blame::from);
         let source = admitted.and_then(|()| source_of(&request));
         Some(match source {
-            Err(answer) => arrival.refuse(answer),
+            Err(blame) => arrival.refuse(blame),
             Ok(source) => {
                 let question = Question {
                     reactor: self.core.reactor,
@@ -74,10 +75,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         invited: bool,
     ) {
         let now = self.now();
-        visit.described.extend_from_slice(&self.core.described);
+        visit.asked.copy(&self.core.asked);
+        visit.header_took = self.core.header_took;
         let is_bare = visit.source.outstanding() == 0;
         session.phase = Phase::Taking;
-        session.since = now;
         if is_bare {
             session.request_len = head_len;
             session.visit = Some(visit);
@@ -106,8 +107,41 @@ impl<E: Engine> Kit<'_, '_, E> {
             Outcome::Received { buf, .. } => self.take_body(session, buf),
             Outcome::Cancelled { buf: None } => self.receive(session),
             // EOF in the middle of a body is closed without a response (I4).
-            _ => self.close(session, Close::Orderly),
+            _ => self.visit_abandoned(session),
         }
+    }
+
+    /// The client has gone.
+    pub(in crate::server) fn visit_abandoned(&mut self, session: &mut Session) {
+        let reason = match session.phase {
+            Phase::Taking => Reason::ClientLeftBody,
+            _ => Reason::ClientLeftWaiting,
+        };
+        self.note_cut_visit(session, reason);
+        self.close(session, Close::Orderly);
+    }
+
+    /// The request to the admin API, if one is under way, ends without an answer.
+    pub(in crate::server) fn note_cut_visit(&mut self, session: &mut Session, reason: Reason) {
+        let Some(visit) = session.visit.take() else {
+            return;
+        };
+        self.recall(&visit);
+        let client = session.client.address;
+        if reason.ended_by() != Party::Client {
+            self.note_refusal(client, &reason.into(), 0);
+        }
+        let told = Told {
+            reason: Some(reason),
+            ..Told::default()
+        };
+        self.log_answer(client, Some(session.since), &told);
+    }
+
+    /// What the visit asked for is the request at hand again.
+    fn recall(&mut self, visit: &Visit) {
+        self.core.asked.copy(&visit.asked);
+        self.core.header_took = visit.header_took;
     }
 
     fn take_body(&mut self, session: &mut Session, mut buf: Buf) {
@@ -117,17 +151,13 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         let portion = match visit.source.take(&mut buf, 0, &mut session.spill) {
             Ok(portion) => portion,
-            Err(ChunkFault::TrailersTooLarge) => {
-                return self.refuse_visit(session, Answer::HeadTooLarge);
-            }
-            Err(ChunkFault::Bad(reason)) => {
-                log::debug!("{}: bad body: {reason}", session.peer);
-                return self.refuse_visit(session, Answer::BadRequest);
-            }
+            Err(reason) => return self.refuse_visit(session, reason),
         };
         let body = &mut visit.question.body;
-        if body.len() + portion.bytes > BODY_MOST {
-            return self.refuse_visit(session, Answer::BodyTooLarge);
+        let length = body.len() + portion.bytes;
+        if length > BODY_MOST {
+            let blame = too_large(Reason::BodyTooLarge, length as u64);
+            return self.refuse_visit(session, blame);
         }
         body.extend_from_slice(buf.get(..portion.bytes).unwrap_or_default());
         if portion.last {
@@ -148,14 +178,19 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.cx.engine.cancel(op);
         }
         self.note_slowness(session);
-        self.refuse_visit(session, Answer::RequestTimeout);
+        let now = self.now();
+        let Some((reason, observed)) = session.visit.as_ref().map(|visit| visit.overdue(now))
+        else {
+            return;
+        };
+        self.refuse_visit(session, Blame::with(reason, observed));
     }
 
     /// Ends a request of which something is still to come.
-    fn refuse_visit(&mut self, session: &mut Session, answer: Answer) {
-        let mut refusal = Refusal::unread(answer);
+    fn refuse_visit(&mut self, session: &mut Session, blame: impl Into<Blame>) {
+        let mut refusal = Refusal::unread(blame);
         if let Some(visit) = session.visit.take() {
-            self.core.described = visit.described;
+            self.recall(&visit);
             refusal.client = visit.version;
             refusal.head_only = visit.head_only;
         }
@@ -176,8 +211,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if self.core.shared.desk.ask(question) {
             return self.watch_hangup(session);
         }
-        let reply = Reply::of(Answer::AdminUnavailable);
-        self.reply(session, reply);
+        self.reply(session, Reply::ending());
     }
 
     /// The answer to what was asked has come.
@@ -189,14 +223,17 @@ impl<E: Engine> Kit<'_, '_, E> {
         else {
             return;
         };
+        self.recall(&visit);
+        let explains = self.core.snapshot.settings.explain_header;
         let rendering = Rendering {
             client: visit.version,
             // The body goes out on its own: it may be long.
             head_only: true,
             keep_alive: visit.keep_alive && !self.core.is_draining(),
             allow: "",
+            date: &self.core.date(self.cx.now),
+            explain: reply.reason.filter(|_| explains),
         };
-        self.core.described = visit.described;
         self.core.scratch.clear();
         let keep_alive = FixedAnswer {
             status: reply.status,
@@ -204,12 +241,28 @@ impl<E: Engine> Kit<'_, '_, E> {
             body: &reply.body,
         }
         .write(&rendering, &mut self.core.scratch);
-        self.core.body = if visit.head_only {
-            Vec::new()
-        } else {
-            reply.body
+        if !visit.head_only {
+            self.core.body = reply.body;
+        }
+        let told = Told {
+            status: reply.status,
+            route: None,
+            reason: reply.reason,
+            bytes: self.core.scratch.len() + self.core.body.len(),
         };
-        self.answer_written(session, Some(session.request_len), keep_alive);
+        if let Some(reason) = reply.reason {
+            self.note_refusal(session.client.address, &reason.into(), told.status);
+        }
+        let whole = Some(session.request_len);
+        self.answer_written(session, whole, keep_alive, &told);
+    }
+}
+
+/// A body beyond [`BODY_MOST`], which is no setting.
+fn too_large(reason: Reason, observed: u64) -> Blame {
+    Blame {
+        limit: Some(BODY_MOST as u64),
+        ..Blame::with(reason, observed)
     }
 }
 
@@ -219,10 +272,12 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The body of a request to the admin API; the error is its refusal.
-fn source_of(request: &RequestHead<'_, '_>) -> Result<Source, Answer> {
+fn source_of(request: &RequestHead<'_, '_>) -> Result<Source, Blame> {
     match request.facts.body {
-        RequestBody::Length(n) if n > BODY_MOST as u64 => Err(Answer::DeclaredTooLarge),
-        _ if request.facts.expect == Expect::Other => Err(Answer::ExpectationFailed),
+        RequestBody::Length(n) if n > BODY_MOST as u64 => {
+            Err(too_large(Reason::DeclaredTooLarge, n))
+        }
+        _ if request.facts.expect == Expect::Other => Err(Reason::UnknownExpectation.into()),
         RequestBody::None => Ok(Source::None),
         RequestBody::Length(n) => Ok(Source::Length(n)),
         RequestBody::Chunked => Ok(Source::Chunked(Chunked::default())),

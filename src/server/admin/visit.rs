@@ -1,13 +1,16 @@
 //! A request to the admin API while its body comes and while it waits for its answer.
 
+use std::time::Duration;
+
 use toron_reactor::Time;
 
 use super::desk::Question;
-use crate::http::Version;
+use crate::http::{Reason, Version};
 use crate::policy::settings::Settings;
 use crate::proxy::pace::Pace;
 use crate::proxy::window::Window;
 use crate::server::body::Source;
+use crate::server::describe::Description;
 
 /// What such a request holds.
 #[derive(Debug)]
@@ -26,8 +29,10 @@ pub struct Visit {
     pub head_only: bool,
     /// The client would go on with its connection.
     pub keep_alive: bool,
-    /// Method, host and path for the access log, if there is one.
-    pub described: Vec<u8>,
+    /// What was asked for, for the logs.
+    pub asked: Description,
+    /// How long the head took to come.
+    pub header_took: Duration,
 }
 
 /// What of a request the answer depends on.
@@ -53,7 +58,8 @@ impl Visit {
             version: terms.version,
             head_only: terms.head_only,
             keep_alive: terms.keep_alive,
-            described: Vec::new(),
+            asked: Description::default(),
+            header_took: Duration::ZERO,
         }
     }
 
@@ -68,6 +74,16 @@ impl Visit {
         let bytes = bytes as u64;
         self.window.progress(now, bytes, self.source.outstanding());
         self.pace.progress(bytes);
+    }
+
+    /// Which rule the client has broken by now, with what was observed.
+    #[must_use]
+    pub fn overdue(&self, now: Time) -> (Reason, u64) {
+        let spent = self.window.spent(now).as_millis();
+        let spent = u64::try_from(spent).unwrap_or(u64::MAX);
+        self.pace
+            .overdue(now)
+            .unwrap_or((Reason::ReadTimeout, spent))
     }
 
     /// When the client is too slow with it.
