@@ -174,6 +174,45 @@ fn sigquit_drains_and_sigusr2_is_ignored_on_io_uring() {
     signals(Engine::IoUring);
 }
 
+/// Who was cut at the end of the grace is told, and how many there were.
+fn the_end_of_the_grace_is_told(engine: Engine) {
+    let upstream = Upstream::start();
+    let dir = TempDir::new("drain");
+    let listen = any_port();
+    let config = dir.join("config.yaml");
+    let text = format!(
+        "server: {{listen: ['{listen}'], engine: {}, worker_pool_size: 2, shutdown_grace: 300ms}}\n\
+         firewall: {{enabled: false}}\n\
+         routes: [{{prefix: /, target: 'http://{}'}}]\n",
+        engine.name(),
+        upstream.addr
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
+    command.arg("serve").arg("-c").arg(&config);
+    let mut toron = Process::spawn(command, "toron", OnDrop::Kill);
+    let mut client = half_a_request(started(&toron), &upstream);
+    toron.signal(Signal::TERM);
+    assert!(client.receive_until_end(PATIENCE));
+    assert_eq!(toron.wait(PATIENCE).and_then(|s| s.code()), Some(0));
+    for told in [
+        "shutdown_grace is over: cut / PUT t.example/half of 127.0.0.1 after ",
+        "server.shutdown_grace (300ms) was over: cut 1 requests in flight, and 0 connections without one",
+    ] {
+        toron.wait_line(PATIENCE, |line| line.contains(told).then_some(()));
+    }
+}
+
+#[test]
+fn the_end_of_the_grace_is_told_on_epoll() {
+    the_end_of_the_grace_is_told(Engine::Epoll);
+}
+
+#[test]
+fn the_end_of_the_grace_is_told_on_io_uring() {
+    the_end_of_the_grace_is_told(Engine::IoUring);
+}
+
 /// Whoever asks twice does not want to wait, and is told what that cost.
 fn a_second_signal_ends_at_once(engine: Engine) {
     let upstream = Upstream::start();

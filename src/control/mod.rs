@@ -15,3 +15,4 @@ pub mod report;
 pub mod resolve;
 pub mod serve;
 pub mod signals;
+pub mod watch;

@@ -4,13 +4,14 @@
 //! own; whichever changes, all routes are compiled together into one snapshot that takes the place
 //! of the one before in one step, and what routes keep over changes is handed on.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use toron_reactor::Running;
 
 use super::config::finding::Finding;
-use super::config::{load, Inputs, Loaded, Rejected};
+use super::config::{files, load, Inputs, Loaded, Rejected};
 use super::resolve::{Endpoints, Resolver};
 use crate::policy::bulkhead::Bulkheads;
 use crate::policy::router::{compile, Clash};
@@ -99,6 +100,12 @@ impl Publisher {
         self.reactors
             .get_or_init(|| reactors)
             .send(|_| Message::Changed);
+    }
+
+    /// The files that are read, the configuration first.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        files(&self.inputs)
     }
 
     /// The settings in force.

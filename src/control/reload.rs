@@ -16,6 +16,7 @@ use super::admin::Ticket;
 use super::config::finding::Finding;
 use super::config::Rejected;
 use super::publish::{Applied, Publisher};
+use super::watch;
 use crate::server::admin::desk::Reply;
 use crate::server::shared::Shared;
 
@@ -62,8 +63,15 @@ impl Reloads {
         shared: Arc<Shared>,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (orders, received) = unbounded();
+        let mut desk = Desk {
+            publisher,
+            shared,
+            watching: false,
+            orders: orders.clone(),
+        };
+        desk.watch();
         let thread = thread::Builder::new().name("reload".to_owned());
-        let thread = thread.spawn(move || run(&publisher, &shared, &received))?;
+        let thread = thread.spawn(move || desk.mind(&received))?;
         Ok((Reloads { orders }, thread))
     }
 
@@ -84,52 +92,87 @@ impl Reloads {
     }
 }
 
-fn run(publisher: &Publisher, shared: &Shared, orders: &Receiver<Order>) {
-    let mut in_use = 0;
-    loop {
-        let order = if in_use == 0 {
-            orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            orders.recv_timeout(FREEING)
-        };
-        let mut causes = Vec::new();
-        match order {
-            Ok(Order::Reload(cause)) => causes.push(cause),
-            Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        let mut ends = false;
-        for order in orders.try_iter() {
-            match order {
-                Order::Reload(cause) => causes.push(cause),
-                Order::End => ends = true,
-            }
-        }
-        if !causes.is_empty() {
-            reload(publisher, shared, causes);
-        }
-        if ends {
-            return;
-        }
-        in_use = publisher.free_retired();
-    }
+/// What the thread has at hand.
+struct Desk {
+    publisher: Arc<Publisher>,
+    shared: Arc<Shared>,
+    /// The files are watched.
+    watching: bool,
+    /// For whoever watches them.
+    orders: Sender<Order>,
 }
 
-fn reload(publisher: &Publisher, shared: &Shared, causes: Vec<Cause>) {
-    let said: Vec<String> = causes.iter().map(ToString::to_string).collect();
-    let said = said.join(", ");
-    let reply = if shared.draining.load(Ordering::Relaxed) {
-        log::warn!("{said}: not reloading, toron is ending");
-        Reply::ending()
-    } else {
-        log::info!("reloading, asked by {said}");
-        let outcome = publisher.reload();
-        tell(&outcome);
-        reply(&outcome)
-    };
-    for cause in causes {
-        if let Cause::Question(ticket) = cause {
-            ticket.answer(reply.clone());
+impl Desk {
+    fn mind(mut self, orders: &Receiver<Order>) {
+        let mut in_use = 0;
+        loop {
+            let order = if in_use == 0 {
+                orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                orders.recv_timeout(FREEING)
+            };
+            let first = match order {
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let (mut causes, mut ends) = (Vec::new(), false);
+            for order in first.into_iter().chain(orders.try_iter()) {
+                match order {
+                    Order::Reload(cause) => causes.push(cause),
+                    Order::End => ends = true,
+                }
+            }
+            if !causes.is_empty() {
+                self.reload(causes);
+            }
+            if ends {
+                return;
+            }
+            in_use = self.publisher.free_retired();
+        }
+    }
+
+    fn reload(&mut self, causes: Vec<Cause>) {
+        let said: Vec<String> = causes.iter().map(ToString::to_string).collect();
+        let said = said.join(", ");
+        let reply = if self.shared.draining.load(Ordering::Relaxed) {
+            log::warn!("not reloading though {said} asks for it: toron is ending");
+            Reply::ending()
+        } else {
+            log::info!("reloading, asked by {said}");
+            let outcome = self.publisher.reload();
+            tell(&outcome);
+            self.watch();
+            reply(&outcome)
+        };
+        for cause in causes {
+            if let Cause::Question(ticket) = cause {
+                ticket.answer(reply.clone());
+            }
+        }
+    }
+
+    /// Watches the files, if the configuration wants it and nobody does yet.
+    fn watch(&mut self) {
+        if self.watching || !self.publisher.settings().watch {
+            return;
+        }
+        let (files, asked) = (Arc::clone(&self.publisher), Arc::clone(&self.publisher));
+        let orders = self.orders.clone();
+        let started = watch::start(
+            move || files.files(),
+            move || {
+                // A later configuration may not want it any more.
+                if asked.settings().watch {
+                    // Whoever has ended reloads nothing.
+                    let _ = orders.send(Order::Reload(Cause::File));
+                }
+            },
+        );
+        match started {
+            Ok(()) => self.watching = true,
+            Err(error) => log::error!("server.watch: the files cannot be watched: {error}"),
         }
     }
 }

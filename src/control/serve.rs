@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use signal_hook::iterator::Signals;
@@ -126,6 +126,9 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         Chosen::IoUring => start::<UringEngine>(&settings, &listeners, &shared)?,
         Chosen::Epoll => start::<EpollEngine>(&settings, &listeners, &shared)?,
     };
+    publisher.tell(pool.running());
+    let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
+    let answering = office(&shared, &pool, &reloads).start()?;
     for (listener, place) in listeners.iter().zip(0..) {
         let what = match shared.admin_listener.get() {
             Some(&admin) if admin == place => "for the admin API ",
@@ -135,9 +138,6 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     }
     // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
     drop(listeners);
-    publisher.tell(pool.running());
-    let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
-    let answering = office(&shared, &pool, &reloads).start()?;
     let process = Process {
         reloads,
         shared,
@@ -268,8 +268,22 @@ impl Process {
                 log::error!("a reactor ended by an error: {error}");
             }
         }
+        tell_cut(&self.shared, settings.shutdown_grace);
         self.shared.desk.close();
         self.reloads.end();
+    }
+}
+
+/// Says what the grace of a shutdown was too short for.
+fn tell_cut(shared: &Shared, grace: Duration) {
+    let requests = shared.cut_requests.load(Ordering::Relaxed);
+    let connections = shared.cut_connections.load(Ordering::Relaxed);
+    if requests + connections > 0 {
+        log::warn!(
+            "server.shutdown_grace ({}) was over: cut {requests} requests in flight, and \
+             {connections} connections without one",
+            humantime::format_duration(grace)
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a request, and a client connection, ends.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
@@ -24,6 +25,8 @@ pub(super) const TOLD_TOTAL: Duration = Duration::from_millis(100);
 const TOLD_BYTES: usize = 4096;
 /// Bytes thrown away by one system call. They are not copied, so the size only bounds the turn.
 const DISCARD: usize = 1024 * 1024;
+/// Requests cut at the end of a shutdown's grace that the log names; the others it counts.
+const CUT_NAMED: u64 = 20;
 /// Memory for spilled bytes that a connection keeps.
 const SPILL_KEPT: usize = 4096;
 /// System calls of one handler before others get their turn.
@@ -422,6 +425,34 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.cut(session);
     }
 
+    /// The grace of a shutdown is over for this connection: who is cut is counted, and the first few
+    /// are named.
+    fn tell_grace_is_over(&mut self, session: &Session) {
+        let shared = &self.core.shared;
+        let exchange = session.exchange.as_deref();
+        let asked = exchange.map(|exchange| &exchange.asked);
+        let Some(asked) = asked.or(session.visit.as_ref().map(|visit| &visit.asked)) else {
+            shared.cut_connections.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if shared.cut_requests.fetch_add(1, Ordering::Relaxed) >= CUT_NAMED {
+            return;
+        }
+        let text = String::from_utf8_lossy;
+        let since = exchange.map_or(session.since, |exchange| exchange.started);
+        let lasted = self.cx.now.since(since).as_millis();
+        log::warn!(
+            "shutdown_grace is over: cut {} {} {}{} of {} after {lasted} ms",
+            exchange
+                .and_then(|exchange| exchange.route())
+                .map_or("-", |route| route.name.as_str()),
+            text(asked.method()),
+            text(asked.host()),
+            text(asked.path()),
+            session.client.address,
+        );
+    }
+
     // ---- deadlines ----
 
     /// Arms the session's one timer for the earliest thing that must happen.
@@ -469,6 +500,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             .drain
             .is_some_and(|drain| drain.until <= self.now())
         {
+            self.tell_grace_is_over(session);
             return self.break_off(session, Reason::Shutdown);
         }
         match session.phase {

@@ -41,6 +41,10 @@ pub struct Shared {
     pub engine: &'static str,
     /// The last refusals.
     pub ledger: Ledger,
+    /// Requests that were cut because the grace of the shutdown was over.
+    pub cut_requests: AtomicU64,
+    /// Connections without a request that were.
+    pub cut_connections: AtomicU64,
     /// When the process began to serve (`CLOCK_MONOTONIC`, nanoseconds).
     pub started: AtomicU64,
 }
@@ -69,6 +73,8 @@ impl Shared {
             active: active.max(1),
             engine,
             ledger: Ledger::new(reactors),
+            cut_requests: AtomicU64::new(0),
+            cut_connections: AtomicU64::new(0),
             started: AtomicU64::new(0),
         })
     }

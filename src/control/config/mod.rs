@@ -113,6 +113,18 @@ pub fn load(inputs: &Inputs, endpoints: &mut Endpoints) -> Result<Loaded, Reject
     )
 }
 
+/// The files that [`load`] would read, the configuration first; the routes beside it also while they
+/// are not there.
+#[must_use]
+pub fn files(inputs: &Inputs) -> Vec<PathBuf> {
+    let found = find(inputs, &Findings::default());
+    let mut files: Vec<PathBuf> = found.into_iter().map(|(path, _)| path).collect();
+    if let [config] = files.as_slice() {
+        files.push(config.with_file_name("routes.yaml"));
+    }
+    files
+}
+
 /// As [`load`], from texts that stand for `config.yaml` and `routes.yaml`.
 pub fn load_texts(
     config: &str,

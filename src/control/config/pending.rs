@@ -4,7 +4,6 @@
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
 const NOT_IN_EFFECT: &[&str] = &[
     "server.explain_header",
-    "server.watch",
     "discovery=on",
     "logging.format=json",
     "routes[].algorithm=least_conn",
