@@ -157,12 +157,6 @@ impl Transaction {
             Input::BadHead => self.answer(now, Verdict::InvalidResponse, &mut out),
             Input::InterimSent => self.interim_sent(),
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
-            Input::Taken { bytes, queued } => {
-                if self.writing.taken(now, bytes, queued) {
-                    self.client_too_slow = true;
-                    self.sever(&mut out);
-                }
-            }
             Input::DownloadWaits(side) => self.download_waits(now, side),
             Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
             Input::BadResponseBody => self.sever(&mut out),
@@ -171,7 +165,7 @@ impl Transaction {
                 self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             }
             Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
-            Input::Acknowledged(by) => self.acknowledged(now, by),
+            Input::Acknowledged { by, bytes, left } => self.acknowledged(now, by, bytes, left),
             Input::Tick => self.tick(now, &mut out),
         }
         self.check();

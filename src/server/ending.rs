@@ -153,8 +153,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             return self.client_lost(session);
         };
         let unsent = session.unsent.as_ref().map_or(0, |(text, _)| text.len());
-        if let Phase::Answering { window, .. } = &mut session.phase {
-            window.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
+        if let Phase::Answering { writing, .. } = &mut session.phase {
+            writing.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
         }
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.bytes_out += n as u64;
@@ -406,7 +406,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .exchange
                 .as_ref()
                 .and_then(|exchange| exchange.transaction.deadline()),
-            Phase::Answering { window, .. } => window.deadline(),
+            Phase::Answering { writing, .. } => writing.deadline(),
             Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { .. } if session.told.is_some() => Some(session.since + TOLD_TOTAL),
             Phase::Lingering { started, last, .. } => {

@@ -56,7 +56,6 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Order::SendContinue => {
                     self.send_text(session, b"HTTP/1.1 100 Continue\r\n\r\n", Tag::Continue);
                 }
-                Order::Look { first } => self.look_at_client(session, first),
                 Order::CloseUpstream => self.close_upstream(session),
                 Order::Answer(verdict) => self.answer_verdict(session, verdict),
                 Order::Finish(ending) => self.finish(session, ending),
@@ -67,20 +66,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         session.phase == Phase::Exchange
-    }
-
-    /// What the client has acknowledged since the last look.
-    fn look_at_client(&mut self, session: &mut Session, first: bool) {
-        let queued = self.cx.engine.unacknowledged(session.fd).unwrap_or(0) as u64;
-        let Some(exchange) = session.exchange.as_mut() else {
-            return;
-        };
-        // Below zero while bytes of earlier responses, or a send that is not reported, are queued.
-        let taken = exchange.bytes_out.wrapping_sub(queued);
-        let before = std::mem::replace(&mut exchange.bytes_taken, taken);
-        let moved = i64::try_from(taken.wrapping_sub(before)).unwrap_or(0);
-        let bytes = if first { 0 } else { moved.unsigned_abs() };
-        self.step(session, Input::Taken { bytes, queued });
     }
 
     /// Goes on with what waited for a buffer.

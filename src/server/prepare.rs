@@ -191,7 +191,6 @@ impl<E: Engine> Kit<'_, '_, E> {
                 status: 0,
                 bytes_in: 0,
                 bytes_out: 0,
-                bytes_taken: 0,
                 host: Vec::new(),
                 log: Vec::new(),
             });

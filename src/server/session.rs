@@ -9,7 +9,7 @@ use crate::http::HeadScanner;
 use crate::policy::bulkhead::Permit;
 use crate::policy::firewall::{Client, Permit as Account, Told};
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::window::Window;
+use crate::proxy::writing::Writing;
 
 /// Up to so many bytes behind a request are copied to give their buffer back.
 const SHELVED_MOST: usize = 4096;
@@ -28,7 +28,7 @@ pub enum Phase {
         /// How the connection goes on afterwards.
         then: ClientEnd,
         /// How long the client may take for it (I29).
-        window: Window,
+        writing: Writing,
     },
     /// The response is sent; what is still to come of its request is thrown away (I11).
     Skipping {

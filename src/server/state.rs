@@ -68,8 +68,6 @@ pub struct Exchange {
     pub bytes_in: u64,
     /// Bytes sent to the client.
     pub bytes_out: u64,
-    /// Those that it had acknowledged when it was looked at last; wraps.
-    pub bytes_taken: u64,
     /// Host that the client asked for, where redirects are rewritten.
     pub host: Vec<u8>,
     /// Method, host and path for the access log, if there is one.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use super::{would_block, EpollEngine, Kind, Parked, Poll, LISTENER_MASK, SOCKET_MASK, TURN_SIZE};
 use crate::buffer::Buf;
 use crate::engine::{Event, Fd, Key, Op, OpId, Outcome};
+use crate::send_queue::queued;
 use crate::slab::Token;
 use crate::sys::{self, errno};
 
@@ -268,7 +269,7 @@ impl EpollEngine {
     /// There is no room to send.
     pub(super) fn send_waits(&mut self, fd: Fd) {
         self.clear_writable(fd);
-        self.slot(fd).send_queue.waits(fd);
+        self.slot(fd).send_queue.waits(|| queued(fd));
     }
 
     /// Carries the waiting receive or accept on, on a socket that is thought readable.

@@ -454,8 +454,12 @@ impl Engine for SimEngine {
         let inside = self.sim_pipe(pipe.read.0);
         let n = space.min(max).min(inside.held());
         if n == 0 || again {
+            if inside.held() > 0 {
+                net.borrow_mut().send_waits(to.0, end);
+            }
             return Err(would_block());
         }
+        net.borrow_mut().send_moved(to.0);
         net.borrow_mut().send(end, &inside.take(n), more);
         pipe.held = pipe.held.saturating_sub(n);
         Ok(n)
@@ -466,11 +470,6 @@ impl Engine for SimEngine {
         self.no_read_in_flight(fd, "discard");
         let read = self.net.borrow_mut().receive(end, max, |_| {});
         self.transferred(fd, read)
-    }
-
-    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
-        let end = self.socket_end(fd, "unacknowledged");
-        Ok(self.net.borrow_mut().unacknowledged(end))
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {
@@ -486,8 +485,8 @@ impl Engine for SimEngine {
     }
 
     fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
-        self.socket_end(fd, "acknowledged");
-        None
+        let end = self.socket_end(fd, "acknowledged");
+        self.net.borrow_mut().acknowledged(fd.0, end)
     }
 
     fn is_pending(&self, op: OpId) -> bool {

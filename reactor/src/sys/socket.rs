@@ -305,7 +305,8 @@ pub fn discard(fd: Fd, max: usize) -> io::Result<usize> {
     check_len(unsafe { libc::recv(fd.0, ptr::null_mut(), max, flags) })
 }
 
-/// Bytes in the send queue: not acknowledged by the peer, or not even sent (`SIOCOUTQ`).
+/// Bytes in the send queue: not acknowledged by the peer, or not even sent (`SIOCOUTQ`). Fails for
+/// what is no connection.
 pub fn unacknowledged(fd: Fd) -> io::Result<usize> {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes one int, for which there is room.

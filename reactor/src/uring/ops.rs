@@ -7,6 +7,7 @@ use super::ring::{self, BufferRing, Completion};
 use super::{InFlight, Kind, Poll, Socket, Stage, UringEngine, Waiter, BELL};
 use crate::buffer::{Buf, Lent, FIRST};
 use crate::engine::{Event, Fd, Key, Op, OpId, Outcome};
+use crate::send_queue::queued;
 use crate::slab::Token;
 use crate::sys;
 use crate::sys::socket::{send_flags, RawAddr};
@@ -80,7 +81,7 @@ impl UringEngine {
                 socket.polls.push(token);
                 if waits_for_room {
                     // Whether it does is known when the kernel has been asked.
-                    socket.send_queue.waits(fd);
+                    socket.send_queue.waits(|| queued(fd));
                 }
             }
             Some(Kind::Connect { .. } | Kind::Send { .. }) => self.slot(fd).writer = Some(token),
@@ -451,7 +452,7 @@ impl UringEngine {
                 });
             }
             _ if is_again(result) && !cancelled => {
-                self.slot(fd).send_queue.waits(fd);
+                self.slot(fd).send_queue.waits(|| queued(fd));
                 if let Some(op) = self.ops.get_mut(token) {
                     op.stage = Stage::Polling;
                 }

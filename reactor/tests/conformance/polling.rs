@@ -6,7 +6,7 @@ use toron_reactor::{Engine, Op, Outcome};
 
 use crate::lab::{Lab, Peer};
 use crate::rig::Rig;
-use crate::sending::{pattern, send_until_blocked};
+use crate::sending::send_until_blocked;
 
 pub fn readable_on_bytes_end_and_reset(lab: impl Lab) {
     let mut rig = Rig::new(lab);
@@ -181,29 +181,6 @@ pub fn discards_bytes(lab: impl Lab) {
     rig.readable(fd);
     let error = rig.engine.discard(fd, 100).map_err(|e| e.raw_os_error());
     assert_eq!(error, Err(Some(libc::ECONNRESET)));
-    rig.close(fd);
-    rig.finish();
-}
-
-pub fn says_how_far_the_peer_is_behind(lab: impl Lab) {
-    let mut rig = Rig::new(lab);
-    let (fd, peer) = rig.accepted();
-    assert_eq!(rig.engine.unacknowledged(fd).unwrap(), 0);
-    rig.writes(fd, b"arrives though nobody reads it");
-    rig.wait(|rig| (rig.engine.unacknowledged(fd).unwrap() == 0).then_some(()));
-    // More than the peer's buffer takes: the rest waits here until it reads.
-    let bytes = pattern(rig.lab.more_than_fits());
-    let (send, _) = send_until_blocked(&mut rig, fd, &bytes);
-    // Or the send was only delayed, and nothing waits for the peer.
-    rig.wait(|rig| {
-        let behind = rig.engine.unacknowledged(fd).unwrap();
-        (behind > 0 || rig.ended(send)).then_some(())
-    });
-    rig.wait(|rig| {
-        peer.recv(usize::MAX);
-        (rig.ended(send) && rig.engine.unacknowledged(fd).unwrap() == 0).then_some(())
-    });
-    rig.next(send);
     rig.close(fd);
     rig.finish();
 }

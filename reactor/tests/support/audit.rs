@@ -138,10 +138,6 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.discard(fd, max)
     }
 
-    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
-        self.engine.unacknowledged(fd)
-    }
-
     fn is_idle(&mut self, fd: Fd) -> bool {
         self.engine.is_idle(fd)
     }

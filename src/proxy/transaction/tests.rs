@@ -61,15 +61,14 @@ pub(super) fn plain() -> ResponseFacts {
 
 /// A tick, with a client that takes nothing.
 pub(super) fn tick(t: &mut Transaction, now: Time) -> Vec<Order> {
-    let orders = t.step(now, Input::Tick);
-    let looks = orders
-        .iter()
-        .any(|order| matches!(order, Order::Look { .. }));
-    let nothing = Input::Taken {
+    let nothing = Input::Acknowledged {
+        by: Side::Client,
         bytes: 0,
-        queued: 50_000,
+        left: 50_000,
     };
-    let orders = if looks { t.step(now, nothing) } else { orders };
+    let told = t.step(now, nothing);
+    assert!(told.is_empty(), "a tick decides");
+    let orders = t.step(now, Input::Tick);
     orders.iter().collect()
 }
 
@@ -80,4 +79,13 @@ pub(super) fn run(facts: Facts, steps: &[(u64, Input)]) -> (Transaction, Vec<Ord
         all.extend(t.step(T0 + Duration::from_millis(millis), input).iter());
     }
     (t, all)
+}
+
+/// A side takes some of what waits for it.
+pub(super) fn acknowledged(by: Side) -> Input {
+    Input::Acknowledged {
+        by,
+        bytes: 10,
+        left: 50_000,
+    }
 }

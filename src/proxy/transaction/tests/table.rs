@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::super::*;
-use super::{get, limits, post, tick, SECOND, T0};
+use super::{acknowledged, get, limits, post, tick, SECOND, T0};
 
 fn every_input() -> Vec<Input> {
     let mut all = vec![
@@ -48,10 +48,6 @@ fn every_input() -> Vec<Input> {
             bytes: 10,
             pending: 5,
         },
-        Input::Taken {
-            bytes: 10,
-            queued: 5,
-        },
         Input::DownloadWaits(Side::Client),
         Input::DownloadWaits(Side::Upstream),
         Input::DownloadDone { surplus: false },
@@ -61,8 +57,8 @@ fn every_input() -> Vec<Input> {
         Input::TunnelMoved,
         Input::TunnelHalfClosed(Side::Client),
         Input::TunnelHalfClosed(Side::Upstream),
-        Input::Acknowledged(Side::Client),
-        Input::Acknowledged(Side::Upstream),
+        acknowledged(Side::Client),
+        acknowledged(Side::Upstream),
         Input::Tick,
     ];
     for (keep_alive, switches, event_stream, client_until_close) in [

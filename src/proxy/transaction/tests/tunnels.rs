@@ -1,7 +1,7 @@
 //! Upgraded connections.
 
 use super::super::*;
-use super::{get, limits, plain, run, SECOND, T0};
+use super::{acknowledged, get, limits, plain, run, SECOND, T0};
 
 #[test]
 fn r14_an_unasked_101_is_a_502_and_a_tunnel_ends_by_idling() {
@@ -99,7 +99,7 @@ fn r14_a_tunnel_whose_bytes_are_being_taken_is_not_idle() {
         let (mut t, _) = run(facts, &steps);
         let idle = limits().upgrade_idle_timeout;
         assert_eq!(t.deadline(), Some(T0 + idle));
-        let _ = t.step(T0 + idle, Input::Acknowledged(by));
+        let _ = t.step(T0 + idle, acknowledged(by));
         assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
         assert_eq!(t.deadline(), Some(T0 + idle + idle));
     }

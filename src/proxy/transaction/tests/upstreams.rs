@@ -1,7 +1,7 @@
 //! Upstreams: connecting, what they answer, how they fail, and when a request is sent again.
 
 use super::super::*;
-use super::{get, limits, plain, post, run, SECOND, T0};
+use super::{acknowledged, get, limits, plain, post, run, T0};
 
 #[test]
 fn a_plain_request_keeps_both_connections() {
@@ -268,11 +268,11 @@ fn i26_a_byte_that_the_upstream_acknowledges_is_not_silence() {
     );
     let idle = limits().upstream_idle_timeout;
     assert_eq!(t.deadline(), Some(T0 + idle));
-    let _ = t.step(T0 + idle, Input::Acknowledged(Side::Upstream));
+    let _ = t.step(T0 + idle, acknowledged(Side::Upstream));
     assert_eq!(t.step(T0 + idle, Input::Tick).iter().count(), 0);
     assert_eq!(t.deadline(), Some(T0 + idle + idle));
     // The client's taking says nothing of the upstream.
-    let _ = t.step(T0 + idle + idle, Input::Acknowledged(Side::Client));
+    let _ = t.step(T0 + idle + idle, acknowledged(Side::Client));
     let orders: Vec<Order> = t.step(T0 + idle + idle, Input::Tick).iter().collect();
     assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamIdle)));
 }
