@@ -107,6 +107,13 @@ pub enum Op {
         /// The socket.
         fd: Fd,
     },
+    /// Wait until the other end has finished sending, though bytes may stand unread before its end
+    /// of stream, or the connection is broken ([`Outcome::Ready`]; `POLLRDHUP`). How many bytes stand
+    /// there, [`Engine::unread`] tells.
+    ReadHangup {
+        /// The socket.
+        fd: Fd,
+    },
     /// Wait for an empty buffer ([`Outcome::Buffer`]). Only needed after
     /// [`BufferPool::take`] gave none.
     Buffer,
@@ -309,6 +316,13 @@ pub trait Engine {
     /// Reads and throws away up to `max` bytes without copying them (`MSG_TRUNC`). `Ok(0)` is end
     /// of stream; `WouldBlock`: wait for [`Op::Readable`].
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize>;
+
+    /// Bytes that have arrived and were not received yet (`SIOCINQ`).
+    fn unread(&mut self, fd: Fd) -> io::Result<usize>;
+
+    /// Copies bytes that have arrived behind what `buf` holds, as many as a receive would take, and
+    /// leaves them unread (`MSG_PEEK`). `Ok(0)` is end of stream, `WouldBlock` nothing.
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize>;
 
     /// Whether a connection on which nothing is in flight but polls, and perhaps a receive, can be
     /// used: no end of stream, no stray bytes, no error. What a receive has taken already is not

@@ -115,6 +115,7 @@ enum Poll {
     Readable,
     Writable,
     Hangup,
+    ReadHangup,
 }
 
 /// See the module text.
@@ -483,6 +484,17 @@ impl Engine for EpollEngine {
         if result.as_ref().is_err_and(would_block) {
             self.clear_readable(fd);
         }
+        self.slot(fd).failure.read(result)
+    }
+
+    fn unread(&mut self, fd: Fd) -> io::Result<usize> {
+        self.system_calls += 1;
+        sys::socket::unread(fd)
+    }
+
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+        self.system_calls += 1;
+        let result = sys::socket::peek(fd, buf);
         self.slot(fd).failure.read(result)
     }
 

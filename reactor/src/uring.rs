@@ -117,6 +117,7 @@ enum Poll {
     Readable,
     Writable,
     Hangup,
+    ReadHangup,
 }
 
 /// Where an operation stands.
@@ -476,6 +477,17 @@ impl Engine for UringEngine {
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize> {
         self.system_calls += 1;
         let result = sys::socket::discard(fd, max);
+        self.slot(fd).failure.read(result)
+    }
+
+    fn unread(&mut self, fd: Fd) -> io::Result<usize> {
+        self.system_calls += 1;
+        sys::socket::unread(fd)
+    }
+
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+        self.system_calls += 1;
+        let result = sys::socket::peek(fd, buf);
         self.slot(fd).failure.read(result)
     }
 

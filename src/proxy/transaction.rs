@@ -221,6 +221,35 @@ impl Transaction {
         self.facts.keep_alive && !self.client_eof
     }
 
+    /// Whether the end of what the client sends ends the exchange, should nothing of the request stand
+    /// in front of it, or by the rule of the route (I39). Once the final response is on its way to a
+    /// client whose body is not wanted any more, only a reset says that it has gone: it may just have
+    /// stopped sending.
+    #[must_use]
+    pub fn minds_fin(&self) -> bool {
+        match (self.upload, self.download) {
+            (_, Download::Answering | Download::Done | Download::Tunnel) | (Upload::Tunnel, _) => {
+                false
+            }
+            (Upload::Stopped, Download::Moving) => self.limits.half_close_aborts,
+            (
+                Upload::Collecting
+                | Upload::Held
+                | Upload::Head
+                | Upload::Moving
+                | Upload::Done
+                | Upload::Stopped,
+                Download::Waiting | Download::Interim | Download::Moving,
+            ) => self.limits.half_close_aborts || !self.source_done,
+        }
+    }
+
+    /// A FIN behind the whole request means that the client has gone, too (I39).
+    #[must_use]
+    pub fn half_close_aborts(&self) -> bool {
+        self.limits.half_close_aborts
+    }
+
     /// The client has been cut, or is about to be, because it did not keep up.
     #[must_use]
     pub fn client_was_too_slow(&self) -> bool {

@@ -96,19 +96,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let op = Op::Connect { fd, addr: address };
         self.cx.engine.submit(Lane::UpstreamConnect.key(token), op);
-        self.watch_while_dialling(session);
-    }
-
-    /// A client that goes away while the upstream is being dialled is noticed (I39).
-    fn watch_while_dialling(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else {
-            return;
-        };
-        if exchange.transaction.request_is_whole() {
-            self.watch_client(session);
-        } else {
-            self.watch_hangup(session);
-        }
+        self.watch_client(session);
     }
 
     /// A dialled connection stands, or not.

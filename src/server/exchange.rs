@@ -164,17 +164,18 @@ impl<E: Engine> Kit<'_, '_, E> {
                 if whole {
                     session.shelve_leftover();
                 }
-                self.watch_hangup(session);
+                self.watch_unread(session);
             }
             Outcome::Eof { .. } => {
                 session.eof = true;
                 if upload == transaction::Upload::Tunnel {
                     self.tunnel_client_eof(session);
                 } else if self.step(session, Input::ClientEof) {
-                    self.watch_hangup(session);
+                    self.watch_unread(session);
                 }
             }
-            Outcome::Cancelled { .. } => {}
+            // It may have been what would have told of the end.
+            Outcome::Cancelled { .. } => self.watch_unread(session),
             _ => {
                 self.step(session, Input::ClientGone);
             }
@@ -215,23 +216,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         self.cx.engine.submit(Lane::UpstreamSend.key(upstream), op);
         self.upstream_receive(session);
-        // While the request is under way, the client is watched (I39).
-        if session
-            .exchange
-            .as_ref()
-            .is_some_and(|x| x.transaction.request_is_whole())
-        {
-            self.watch_client(session);
-        }
-    }
-
-    /// Notices what the client does while its request is whole and under way.
-    pub(crate) fn watch_client(&mut self, session: &mut Session) {
-        if session.has_leftover() || session.eof {
-            self.watch_hangup(session);
-        } else {
-            self.receive(session);
-        }
+        self.watch_client(session);
     }
 
     /// Waits for bytes from the upstream, if nothing waits for them already.

@@ -16,6 +16,7 @@
 //!            ending.rs ◀───────────────────────┘ splice.rs    pipes
 //!            keep, close, linger               │ skip.rs      bytes still owed behind an early response
 //!                                              │ slow.rs      peers that are slow but not idle
+//!                                              │ watch.rs     clients that go away
 //!                                              │ failure.rs   upstream failures, for the log
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
@@ -52,6 +53,7 @@ mod state;
 mod tunnel;
 mod upload;
 mod upstream;
+mod watch;
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -282,6 +284,7 @@ impl Server {
                 | Lane::ClientReadable
                 | Lane::ClientWritable
                 | Lane::ClientHangup
+                | Lane::ClientReadHangup
                 | Lane::Buffer
                 | Lane::Deadline
                 | Lane::IdleSweep => {}
@@ -402,6 +405,10 @@ impl<E: Engine> Service<E> for Server {
             Lane::ClientHangup => self.with_session(cx, token, |kit, session| {
                 session.watches_hangup = false;
                 kit.client_hung_up(session, &outcome);
+            }),
+            Lane::ClientReadHangup => self.with_session(cx, token, |kit, session| {
+                session.watches_fin = false;
+                kit.client_finished(session, &outcome);
             }),
             Lane::Buffer => self.with_session(cx, token, |kit, session| {
                 session.awaits_buffer = false;

@@ -181,6 +181,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 upstream: None,
                 request: None,
                 collected: None,
+                fin_is_harmless: false,
                 upstream_busy: false,
                 upstream_touched: false,
                 interim_seen: false,
@@ -202,6 +203,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.kept.clear();
         exchange.dials = 0;
         exchange.address = None;
+        exchange.fin_is_harmless = false;
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
         exchange.interim_seen = false;

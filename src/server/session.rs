@@ -151,6 +151,8 @@ pub struct Session {
     pub polls_writable: bool,
     /// A wait for the connection to break is in flight.
     pub watches_hangup: bool,
+    /// A wait for the end of what the client sends is in flight.
+    pub watches_fin: bool,
     /// A wait for a buffer is in flight.
     pub awaits_buffer: bool,
     /// A buffer that was waited for.
@@ -196,6 +198,7 @@ impl Session {
             polls_readable: false,
             polls_writable: false,
             watches_hangup: false,
+            watches_fin: false,
             awaits_buffer: false,
             spare: None,
             unsent: None,

@@ -48,6 +48,8 @@ pub struct Exchange {
     pub request: Option<Buf>,
     /// The body, where it is collected.
     pub collected: Option<Collected>,
+    /// The client has finished sending, and all of the request stands in front of its FIN.
+    pub fin_is_harmless: bool,
     /// A send to the upstream is in flight.
     pub upstream_busy: bool,
     /// Some byte was written to the present upstream connection.

@@ -43,6 +43,10 @@ impl EpollEngine {
                 fd,
                 what: Poll::Hangup,
             },
+            Op::ReadHangup { fd } => Kind::Poll {
+                fd,
+                what: Poll::ReadHangup,
+            },
             Op::Buffer => Kind::Buffer,
             Op::Connect { fd, addr } => {
                 let token = self.ops.insert(Parked {
@@ -210,6 +214,7 @@ impl EpollEngine {
         socket.polls.push(token);
         let holds = match what {
             Poll::Hangup => socket.broken,
+            Poll::ReadHangup => socket.ended,
             Poll::Readable => socket.readable && self.is_so(fd, libc::POLLIN | libc::POLLRDHUP),
             Poll::Writable => socket.writable && self.is_so(fd, libc::POLLOUT),
         };
@@ -217,7 +222,7 @@ impl EpollEngine {
             return self.end(token, |_| Outcome::Ready);
         }
         match what {
-            Poll::Hangup => {}
+            Poll::Hangup | Poll::ReadHangup => {}
             Poll::Readable => self.clear_readable(fd),
             Poll::Writable => self.send_waits(fd),
         }
@@ -465,6 +470,10 @@ impl EpollEngine {
                 Some(Kind::Poll {
                     what: Poll::Hangup, ..
                 }) => socket.broken,
+                Some(Kind::Poll {
+                    what: Poll::ReadHangup,
+                    ..
+                }) => socket.ended,
                 _ => false,
             };
             if holds {

@@ -13,7 +13,7 @@ use super::in_flight::{Held, Kind, Lane, Operation};
 use super::net::{Description, Net};
 use super::pipes::{SimPipe, PAGE};
 use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
-use crate::buffer::{BufferPool, CAPACITY};
+use crate::buffer::{Buf, BufferPool, CAPACITY};
 use crate::engine::{Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Shutdown, Stats, Wake};
 use crate::pipe::Pipe;
 use crate::planted::{self, Bug};
@@ -175,7 +175,8 @@ impl SimEngine {
             | Op::Send { fd, .. }
             | Op::Readable { fd }
             | Op::Writable { fd }
-            | Op::Hangup { fd } => *fd,
+            | Op::Hangup { fd }
+            | Op::ReadHangup { fd } => *fd,
         };
         self.socket_end(fd, "submit");
         let lane = match op {
@@ -193,7 +194,7 @@ impl SimEngine {
                 Lane::Write(fd.0)
             }
             Op::Writable { .. } => Lane::Write(fd.0),
-            Op::Hangup { .. } => Lane::Hangup(fd.0),
+            Op::Hangup { .. } | Op::ReadHangup { .. } => Lane::Hangup(fd.0),
             Op::Readable { .. } | Op::Accept { .. } | Op::Buffer => Lane::Read(fd.0),
         };
         (Some(fd), lane)
@@ -238,6 +239,7 @@ impl Engine for SimEngine {
             Op::Readable { .. } => Kind::Readable,
             Op::Writable { .. } => Kind::Writable,
             Op::Hangup { .. } => Kind::Hangup,
+            Op::ReadHangup { .. } => Kind::ReadHangup,
             Op::Buffer => Kind::Buffer,
         };
         if let Some(fd) = fd {
@@ -469,6 +471,22 @@ impl Engine for SimEngine {
         let end = self.socket_end(fd, "discard");
         self.no_read_in_flight(fd, "discard");
         let read = self.net.borrow_mut().receive(end, max, |_| {});
+        self.transferred(fd, read)
+    }
+
+    fn unread(&mut self, fd: Fd) -> io::Result<usize> {
+        let end = self.socket_end(fd, "unread");
+        Ok(self.net.borrow_mut().end(end).recv.len())
+    }
+
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+        let end = self.socket_end(fd, "peek");
+        let read = self
+            .net
+            .borrow_mut()
+            .peek_bytes(end, buf.receivable(), |bytes| {
+                buf.extend(bytes);
+            });
         self.transferred(fd, read)
     }
 

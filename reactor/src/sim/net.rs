@@ -491,6 +491,25 @@ impl Net {
         self.receive_exactly(id, n, read)
     }
 
+    /// The same, but leaves them unread.
+    pub(super) fn peek_bytes(
+        &mut self,
+        id: EndId,
+        max: usize,
+        mut read: impl FnMut(&[u8]),
+    ) -> Readiness {
+        let end = self.end(id);
+        let readiness = end.take_readiness();
+        let Readiness::Bytes(n) = readiness else {
+            return readiness;
+        };
+        let n = n.min(max);
+        let (front, back) = end.recv.as_slices();
+        read(&front[..n.min(front.len())]);
+        read(&back[..n.saturating_sub(front.len())]);
+        Readiness::Bytes(n)
+    }
+
     /// Reads `n` bytes if there are any.
     pub(super) fn receive_exactly(
         &mut self,

@@ -142,6 +142,7 @@ impl SimEngine {
                 ready(writable)
             }
             (Kind::Hangup, Some(end)) => ready(self.net.borrow_mut().end(end).hung_up()),
+            (Kind::ReadHangup, Some(end)) => ready(self.net.borrow_mut().end(end).read_hung_up()),
             (_, None) => None,
         };
         if let Some(outcome) = outcome {

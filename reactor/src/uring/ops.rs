@@ -61,6 +61,13 @@ impl UringEngine {
                 },
                 fd,
             ),
+            Op::ReadHangup { fd } => (
+                Kind::Poll {
+                    fd,
+                    what: Poll::ReadHangup,
+                },
+                fd,
+            ),
         };
         let refused = match &kind {
             Kind::RecvInto { buf, .. } if buf.receivable() == 0 => Some(libc::EINVAL),
@@ -167,6 +174,7 @@ impl UringEngine {
                     Poll::Readable => (libc::POLLIN | libc::POLLRDHUP, false),
                     Poll::Writable => (libc::POLLOUT, false),
                     Poll::Hangup => (0, true),
+                    Poll::ReadHangup => (libc::POLLRDHUP, false),
                 };
                 opcode::PollAdd::new(RingFd(fd.0), mask as u32)
                     .multi(multi)
@@ -486,6 +494,7 @@ impl UringEngine {
             Poll::Readable => i32::MAX,
             Poll::Writable => i32::from(libc::POLLOUT) | BROKEN,
             Poll::Hangup => BROKEN,
+            Poll::ReadHangup => i32::from(libc::POLLRDHUP) | BROKEN,
         };
         if result >= 0 && result & mask != 0 {
             if !more {

@@ -80,6 +80,9 @@ suite! {
         bytes_held_back_with_more_arrive_in_the_end, closing_delivers_what_was_sent;
     polling: readable_on_bytes_end_and_reset, writable_when_there_is_room,
         no_hangup_on_half_close, hangup_on_reset, hangup_when_closed_both_ways,
+        a_fin_is_noticed_behind_unread_bytes,
+        the_end_of_sending_is_noticed_by_reset_but_not_by_our_fin,
+        peeking_leaves_bytes_unread,
         idle_says_whether_a_connection_can_be_used, discards_bytes;
     acknowledging: acknowledgements_are_told_while_a_send_waits,
         acknowledgements_are_told_while_a_splice_waits,

@@ -1,7 +1,7 @@
 //! Clients that are slow, that leave, and that wait for a 100.
 
 use super::super::*;
-use super::{get, limits, post, run, SECOND, T0};
+use super::{get, limits, plain, post, run, SECOND, T0};
 
 #[test]
 fn i18_a_slow_client_gets_a_408_and_is_closed_at_once() {
@@ -107,4 +107,31 @@ fn i19_a_100_of_the_upstream_starts_the_clients_clock() {
         ],
     );
     assert_eq!(t.deadline(), Some(T0 + limits().read_timeout));
+}
+
+#[test]
+fn i39_a_fin_matters_while_the_body_is_to_come_or_by_the_rule_of_the_route() {
+    let sent = [
+        (0, Input::Connected { reused: false }),
+        (0, Input::HeadSent),
+    ];
+    let with = |facts: Facts, more: &[(u64, Input)]| {
+        let steps = [sent.as_slice(), more].concat();
+        run(facts, &steps).0.minds_fin()
+    };
+    assert!(run(post(5), &[]).0.minds_fin(), "while dialling");
+    assert!(with(post(5), &[]));
+    assert!(!with(get(), &[]));
+    let head = (1, Input::FinalHead(plain()));
+    assert!(with(post(5), &[head]), "the rest of the body is wanted");
+    // The upstream takes no more: the client is owed whatever response there is, but while there is
+    // none, one that gives up its body has gone.
+    let stopped = (1, Input::UpstreamWriteFailed { untouched: false });
+    assert!(with(post(5), &[stopped]));
+    assert!(!with(post(5), &[stopped, head]));
+    let aborts = Limits {
+        half_close_aborts: true,
+        ..limits()
+    };
+    assert!(Transaction::begin(T0, get(), aborts).0.minds_fin());
 }
