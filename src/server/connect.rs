@@ -81,6 +81,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let fd = match self.cx.engine.socket(&address) {
             Ok(fd) => fd,
             Err(error) => {
+                self.core.out_of_resources += 1;
                 self.tell_failure(session, &format_args!("no socket for it: {error}"));
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;
@@ -110,6 +111,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.tell_failure(session, &format_args!("cannot connect: {error}"));
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
+                    self.core.out_of_resources += 1;
                     ConnectFailure::NoResources
                 } else {
                     ConnectFailure::Failed

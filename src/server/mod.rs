@@ -125,6 +125,8 @@ pub(crate) struct Core {
     refused: u64,
     /// Those that it only observed.
     observed: u64,
+    /// Dials for which there was no descriptor or local port.
+    out_of_resources: u64,
     request_id: RequestIds,
     drain: Option<Drain>,
 }
@@ -223,6 +225,7 @@ impl Server {
             requests: 0,
             refused: 0,
             observed: 0,
+            out_of_resources: 0,
             request_id: RequestIds::new(mix(seed) ^ mix(reactor as u64 + 1)),
             drain: None,
         };
@@ -360,6 +363,7 @@ impl Core {
             requests: self.requests,
             refused: self.refused,
             observed: self.observed,
+            out_of_resources: self.out_of_resources,
         }
     }
 
