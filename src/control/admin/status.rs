@@ -26,6 +26,7 @@ struct Status<'a> {
     firewall_untracked: u64,
     upstream_connections: u64,
     upstream_idle: u64,
+    upstream_out_of_resources: u64,
     operations: u64,
     sockets: u64,
     buffers: u64,
@@ -58,7 +59,7 @@ pub(super) fn answer(office: &Office, _: &Question) -> Result<Reply, Fault> {
     });
     Ok(json(&Status {
         version: env!("CARGO_PKG_VERSION"),
-        engine: shared.engine,
+        engine: shared.engine.get().copied().unwrap_or(""),
         uptime_seconds: now.saturating_sub(started) / 1_000_000_000,
         draining: shared.draining.load(Ordering::Relaxed),
         reactors: shared.gauges.len(),
@@ -74,6 +75,7 @@ pub(super) fn answer(office: &Office, _: &Question) -> Result<Reply, Fault> {
         firewall_untracked: addresses.untracked,
         upstream_connections: totals.upstream_connections,
         upstream_idle: totals.upstream_idle,
+        upstream_out_of_resources: totals.out_of_resources,
         operations: totals.operations,
         sockets: totals.sockets,
         buffers: totals.buffers,

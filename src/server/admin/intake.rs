@@ -209,7 +209,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let mut question = visit.question.clone();
         question.body = body;
         if self.core.shared.desk.ask(question) {
-            return self.watch_hangup(session);
+            return self.watch_unread(session);
         }
         self.reply(session, Reply::ending());
     }
