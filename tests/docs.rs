@@ -18,6 +18,7 @@ use std::process::{Command, Output};
 use toron::control::config::pending::not_in_effect;
 use toron::control::config::{known_keys, load_texts, Loaded};
 use toron::control::resolve::Endpoints;
+use toron::policy::settings::{ProcessSources, Settings};
 
 use table::{cells, documented, quoted, rows, Row};
 
@@ -176,10 +177,15 @@ fn effective(key: &str, value: Option<&str>) -> Result<String, String> {
     let (config, routes) = with(key, value);
     match load_texts(&config, Some(&routes), &mut Endpoints::default()) {
         Ok(Loaded { snapshot, .. }) => {
+            // Not where they stand.
+            let settings = Settings {
+                sources: ProcessSources::default(),
+                ..(*snapshot.settings).clone()
+            };
             let route = &snapshot.table.routes()[0];
             Ok(format!(
                 "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
-                snapshot.settings,
+                settings,
                 route.host,
                 route.prefix,
                 route.methods,

@@ -232,10 +232,7 @@ fn write_batches(mut out: impl Write, source: &LogSource) {
         }
         let dropped = source.dropped.load(Ordering::Relaxed);
         if dropped != told {
-            log::warn!(
-                "access log: {} batches of lines were dropped",
-                dropped - told
-            );
+            log::warn!("access log: {} lines were dropped", dropped - told);
             told = dropped;
         }
     }

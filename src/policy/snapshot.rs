@@ -45,6 +45,13 @@ impl Snapshot {
         bulkhead.acquire(route.limits.max_concurrency)
     }
 
+    /// How many requests of a route are in flight.
+    #[must_use]
+    pub fn in_flight_of(&self, route: &Route) -> u32 {
+        let bulkhead = self.bulkheads.get(route.id as usize);
+        bulkhead.map_or(0, |bulkhead| bulkhead.in_flight())
+    }
+
     /// Every route with the number of its requests in flight.
     pub fn in_flight(&self) -> impl Iterator<Item = (&Arc<Route>, u32)> {
         let counts = self.bulkheads.iter().map(|b| b.in_flight());

@@ -27,7 +27,7 @@ pub struct LogSource {
     pub batches: Receiver<Vec<u8>>,
     /// Where written batches go back to, so that their memory serves again.
     pub empty: Sender<Vec<u8>>,
-    /// Batches dropped so far.
+    /// Lines dropped so far.
     pub dropped: Arc<AtomicU64>,
 }
 
@@ -60,7 +60,8 @@ impl AccessLog {
         match self.sender.try_send(batch) {
             Ok(()) => {}
             Err(TrySendError::Full(mut batch) | TrySendError::Disconnected(mut batch)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
+                let lost = batch.iter().filter(|&&b| b == b'\n').count() as u64;
+                self.dropped.fetch_add(lost, Ordering::Relaxed);
                 batch.clear();
                 *lines = batch;
             }

@@ -12,8 +12,8 @@ use super::state::{Download, Exchange};
 use super::Kit;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
-    field_slots, write_response_head, Asked, HeadScanner, Reply, ResponseBody, ResponseHead,
-    Rewrite, Scan, Version,
+    field_slots, write_response_head, Asked, HeadScanner, Reason, Reply, ResponseBody,
+    ResponseHead, Rewrite, Scan, Version,
 };
 use crate::policy::settings::RouteKind;
 use crate::proxy::transaction::{self, Input, Order, ResponseFacts, Side};
@@ -89,14 +89,23 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Scan::Incomplete if buf.len() < MAX_RESPONSE_HEAD && buf.receivable() > 0 => {
                     return self.response_more(session, buf);
                 }
-                _ => {
+                Scan::Bad(fault) => {
                     drop(buf);
-                    self.tell_failure(session, &"invalid response: no head within 64 KiB");
-                    self.step(session, Input::BadHead);
+                    self.invalid_response(session, fault);
+                    return;
+                }
+                Scan::Incomplete | Scan::Complete { .. } => {
+                    drop(buf);
+                    self.invalid_response(session, Reason::ResponseHeadTooLarge);
                     return;
                 }
             }
         }
+    }
+
+    fn invalid_response(&mut self, session: &mut Session, fault: Reason) {
+        self.tell_failure(session, &format_args!("invalid response: {fault}"));
+        self.step(session, Input::BadHead(fault.in_response()));
     }
 
     fn response_more(&mut self, session: &mut Session, buf: Buf) {
@@ -132,11 +141,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.core.scratch = scratch;
         let (facts, promised) = match written {
             Ok(written) => written,
-            Err(invalid) => {
-                let reason = invalid.reason;
-                self.tell_failure(session, &format_args!("invalid response: {reason}"));
+            Err(fault) => {
                 drop(buf);
-                self.step(session, Input::BadHead);
+                self.invalid_response(session, fault);
                 return false;
             }
         };
@@ -144,6 +151,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return self.interim_head(session, buf, len, facts.status == 100);
         }
         exchange.status = facts.status;
+        exchange.moments.answered = Some(self.cx.now);
         let response = ResponseFacts {
             keep_alive: facts.keep_alive,
             switches: facts.is_switch(),
@@ -217,7 +225,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             ResponseBody::UntilClose => Framing::UntilClose,
         };
         let Some(portion) = take_portion(session, &mut buf, len) else {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         let Some(exchange) = session.exchange.as_mut() else {
@@ -226,7 +234,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let download = &mut exchange.download;
         body::push_opening(download.framing, portion, &mut self.core.scratch);
         if !close_portion(download, portion, &mut buf) {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         }
         if !buf.replace_front(len, &self.core.scratch) {
@@ -244,7 +252,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         });
         let Some(head) = head else {
             log::debug!("no room for a response head that grew by rewriting");
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         self.download_send(session, head);
@@ -256,7 +264,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Body bytes have come by copy.
     fn download_received(&mut self, session: &mut Session, mut buf: Buf) {
         let Some(portion) = take_portion(session, &mut buf, 0) else {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         let Some(exchange) = session.exchange.as_mut() else {
@@ -269,7 +277,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             buf.replace_front(0, scratch) && close_portion(&exchange.download, portion, &mut buf);
         debug_assert!(fits, "a receive leaves room for its framing");
         if !fits {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
         } else if buf.is_empty() {
             self.download_next(session);
         } else {

@@ -7,7 +7,7 @@ use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
-use crate::http::HeadScanner;
+use crate::http::{HeadScanner, Reason};
 use crate::policy::firewall::Client;
 use crate::proxy::transaction::{ClientEnd, Input};
 
@@ -210,11 +210,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => {
                 self.step(session, Input::ClientGone);
             }
-            Phase::Idle
-            | Phase::Head
-            | Phase::Answering { .. }
-            | Phase::Skipping { .. }
-            | Phase::Lingering { .. } => {
+            Phase::Idle | Phase::Head => self.head_abandoned(session),
+            Phase::Answering { .. } | Phase::Skipping { .. } | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}
@@ -403,6 +400,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             .drain
             .is_some_and(|drain| drain.until <= self.now())
         {
+            self.log_cut_head(session, Reason::Shutdown);
+            self.note_cause(session, Reason::Shutdown);
             return self.cut(session);
         }
         match session.phase {

@@ -18,8 +18,10 @@
 //!                                              │ slow.rs      peers that are slow but not idle
 //!                                              │ watch.rs     clients that go away
 //!                                              │ failure.rs   upstream failures, for the log
+//!                                              │ note.rs      ends and refusals, for the logs
 //!
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
+//!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log    wall.rs: Date
 //! ```
 //!
 //! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
@@ -27,12 +29,15 @@
 //! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
 //! the reactor and of everything but the session at hand.
 
+pub mod access_line;
 pub mod access_log;
+mod blame;
 pub(crate) mod body;
 mod builtin;
 mod collect;
 mod collected;
 mod connect;
+pub mod describe;
 mod download;
 mod ending;
 mod exchange;
@@ -41,7 +46,9 @@ mod gate;
 mod head;
 mod judge;
 mod lane;
+pub mod ledger;
 mod lookup;
+mod note;
 mod prepare;
 mod refuse;
 mod session;
@@ -53,6 +60,7 @@ mod state;
 mod tunnel;
 mod upload;
 mod upstream;
+mod wall;
 mod watch;
 
 use std::ops::Deref;
@@ -69,12 +77,14 @@ use toron_reactor::{
 use crate::policy::balance::RoundRobin;
 use crate::policy::settings::RouteKind;
 use crate::policy::snapshot::Snapshot;
+use describe::Description;
 use failure::LogGate;
 use lane::Lane;
 use session::{Phase, Session};
 use shared::{Counts, Shared};
 use state::Exchange;
 use upstream::Connections;
+use wall::WallClock;
 
 /// Messages to a server from other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +115,12 @@ pub(crate) struct Core {
     scratch: Vec<u8>,
     /// Paths are normalised here.
     path_room: Vec<u8>,
-    /// Method, host and path of the request at hand, if there is an access log.
-    described: Vec<u8>,
+    /// What the request at hand asked for.
+    asked: Description,
+    /// How long its head took to come.
+    header_took: Duration,
+    /// The time of day.
+    wall: WallClock,
     /// Access-log lines of this turn.
     log_lines: Vec<u8>,
     gate: LogGate,
@@ -214,7 +228,9 @@ impl Server {
             sweep_at: Time(0),
             scratch: Vec::with_capacity(16 * 1024),
             path_room: Vec::new(),
-            described: Vec::new(),
+            asked: Description::default(),
+            header_took: Duration::ZERO,
+            wall: WallClock::default(),
             log_lines: Vec::new(),
             gate: LogGate::default(),
             firewall_gate: LogGate::default(),
@@ -372,6 +388,11 @@ impl Core {
         if let Some(gauge) = self.shared.gauges.get(self.reactor) {
             gauge.publish(self.counts(), stats);
         }
+    }
+
+    /// The value of a `Date` field.
+    pub(crate) fn date(&mut self, now: Time) -> [u8; wall::DATE] {
+        self.wall.date(now)
     }
 
     pub(crate) fn is_draining(&self) -> bool {

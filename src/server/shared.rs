@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
+use super::ledger::Ledger;
 use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
@@ -32,6 +33,8 @@ pub struct Shared {
     pub active: usize,
     /// Which engine runs, for `/internal/api/status`; known when the reactors have started.
     pub engine: OnceLock<&'static str>,
+    /// The last refusals.
+    pub ledger: Ledger,
     /// When the process began to serve (`CLOCK_MONOTONIC`, nanoseconds).
     pub started: AtomicU64,
 }
@@ -56,6 +59,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             active: active.max(1),
             engine: OnceLock::new(),
+            ledger: Ledger::new(reactors),
             started: AtomicU64::new(0),
         })
     }

@@ -12,7 +12,7 @@ use super::lane::Lane;
 use super::session::{Phase, Session};
 use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
 use super::Kit;
-use crate::http::chunk::ChunkFault;
+use crate::http::Reason;
 use crate::proxy::transaction::{self, Input, Side};
 
 impl<E: Engine> Kit<'_, '_, E> {
@@ -83,15 +83,15 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(crate) fn upload_received(&mut self, session: &mut Session, mut buf: Buf) {
         let portion = match take_portion(session, &mut buf) {
             Ok(portion) => portion,
-            Err(input) => {
-                self.step(session, input);
+            Err(reason) => {
+                self.step(session, Input::BadBody(reason));
                 return;
             }
         };
         let framed = self.upload_frame(session, portion, &mut buf);
         debug_assert!(framed, "a receive leaves room for its framing");
         if !framed {
-            self.step(session, Input::BadBody);
+            self.step(session, Input::BadBody(Reason::ChunkSize));
             return;
         }
         let bytes = portion.bytes as u64;
@@ -276,24 +276,20 @@ impl<E: Engine> Kit<'_, '_, E> {
 }
 
 /// Reduces what has come to body bytes within the ceiling (I10), or tells what is wrong.
-pub(crate) fn take_portion(session: &mut Session, buf: &mut Buf) -> Result<Portion, Input> {
+pub(crate) fn take_portion(session: &mut Session, buf: &mut Buf) -> Result<Portion, Reason> {
     let Some(exchange) = session.exchange.as_mut() else {
-        return Err(Input::BadBody);
+        return Err(Reason::BadHead);
     };
     let source = &mut exchange.upload.source;
-    let portion = source
-        .take(buf, 0, &mut session.spill)
-        .map_err(|fault| match fault {
-            ChunkFault::TrailersTooLarge => Input::TrailersTooLarge,
-            ChunkFault::Bad(_) => Input::BadBody,
-        })?;
+    let portion = source.take(buf, 0, &mut session.spill)?;
     let decoded = source.decoded();
     exchange.bytes_in += portion.bytes as u64;
     let ceiling = exchange
         .route()
         .map_or(u64::MAX, |route| route.limits.max_body_bytes);
     if decoded > ceiling {
-        return Err(Input::BodyTooLarge);
+        exchange.observed = decoded;
+        return Err(Reason::BodyTooLarge);
     }
     Ok(portion)
 }

@@ -6,6 +6,8 @@ const OPEN: Rendering<'static> = Rendering {
     head_only: false,
     keep_alive: true,
     allow: "",
+    date: b"",
+    explain: None,
 };
 
 fn text(answer: Answer, rendering: &Rendering<'_>) -> (String, bool) {

@@ -34,13 +34,14 @@ use std::time::Duration;
 use toron_reactor::Time;
 
 pub use client::Client;
-pub use decision::{Cause, Decision, Reason};
+pub use decision::{Cause, Decision};
 pub use flood::{Flood, Told, POLITE_AT_ONCE, POLITE_PER_SECOND};
 pub use rules::{Mode, Rules};
 pub use standing::{block_length, BlockedFor, MOST_STRIKES};
 pub use table::TableStats;
 
 use super::cidr::Cidr;
+use crate::http::Reason;
 use standing::Standing;
 use table::{Handle, Table};
 
