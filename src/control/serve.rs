@@ -173,7 +173,7 @@ fn start(
         .map_or(0, |t| t.as_nanos() as u64)
         ^ (u64::from(std::process::id()) << 32);
     let make = {
-        let shared = Arc::clone(&shared);
+        let shared = Arc::clone(shared);
         move |reactor| Server::new(Arc::clone(&shared), reactor, seed)
     };
     let kind = engine_kind(settings.engine);
