@@ -8,6 +8,8 @@
 
 #[path = "docs/files.rs"]
 mod files;
+#[path = "docs/metrics.rs"]
+mod metrics;
 #[path = "docs/table.rs"]
 mod table;
 
@@ -63,6 +65,11 @@ fn root() -> &'static Path {
 
 fn read(file: &str) -> String {
     std::fs::read_to_string(root().join(file)).unwrap()
+}
+
+/// Whether what follows from the code is to be written anew.
+fn updates() -> bool {
+    std::env::var_os("TORON_UPDATE_DOCS").is_some_and(|v| v == "1")
 }
 
 #[test]
@@ -287,7 +294,7 @@ fn hold(file: &str, expected: &str) {
     if text == expected {
         return;
     }
-    if std::env::var_os("TORON_UPDATE_DOCS").is_some_and(|v| v == "1") {
+    if updates() {
         std::fs::write(root().join(file), expected).unwrap();
         return;
     }
