@@ -195,6 +195,27 @@ fn connect_from(source: [u8; 4], addr: SocketAddr) -> Client {
     Client::over(socket.into())
 }
 
+/// Names of routes are cut; a series is told once all the same, or no scraper would take any of them.
+#[test]
+fn routes_whose_names_are_cut_are_told_apart() {
+    let upstream = Upstream::start();
+    upstream.begin(always(OK));
+    let long = format!("/{}", "long".repeat(40));
+    let prefixes = ["/a", "/b"].map(|end| format!("{long}{end}"));
+    let routes = prefixes.iter().map(|p| Route::new(p, &upstream.addr));
+    let toron = Toron::start(&Settings::new(Engine::Epoll, routes.collect()));
+    for prefix in &prefixes {
+        assert_eq!(ask(&toron, &get(prefix)).status, 200);
+    }
+    let found = scrape(&toron);
+    found.check();
+    let of_routes = found
+        .samples
+        .iter()
+        .filter(|s| s.name == "toron_response_bytes_total");
+    assert_eq!(of_routes.count(), 2);
+}
+
 #[test]
 fn only_the_administrative_subnets_see_it_and_no_rate_limits_them() {
     both(|engine| {
@@ -308,6 +329,20 @@ fn routes_that_stay_go_on_counting_over_a_reload_and_others_are_told_no_more() {
         );
         assert_eq!(found.count("toron_config_last_reload_successful", &[]), 1);
         assert_eq!(found.count("toron_config_routes", &[]), 3);
+
+        let mut bad = routes(&["/stays"]);
+        bad.further_routes
+            .push_str("  - {prefix: no-slash, status: 200}\n");
+        let outcome = toron.try_reload(&bad);
+        assert!(outcome.contains("nothing was changed"), "{outcome}");
+        let found = scrape(&toron);
+        let rejected = [("outcome", "rejected")];
+        assert_eq!(found.count("toron_config_reloads_total", &rejected), 1);
+        assert_eq!(
+            found.get("toron_config_last_reload_successful", &[]),
+            Some(0.0)
+        );
+        assert_eq!(count(&found, "/comes"), Some(1.0));
     });
 }
 
