@@ -1,15 +1,18 @@
 //! Holds the documents to the code: every key of the configuration is documented once, with the default
 //! that the code has; what has no effect yet is marked †, in docs/configuration.md by setting and in
-//! docs/rules.md by rule; examples can be used as they stand; links lead somewhere.
+//! docs/rules.md by rule; every reason stands in docs/operations.md; examples can be used as they stand;
+//! links lead somewhere.
 //!
-//! The marks follow from src/control/config/pending.rs. `TORON_UPDATE_DOCS=1 cargo test --test docs`
-//! writes them anew.
+//! The marks follow from src/control/config/pending.rs, the reasons from src/http/reason.rs.
+//! `TORON_UPDATE_DOCS=1 cargo test --test docs` writes both anew.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "docs/files.rs"]
 mod files;
 #[path = "docs/metrics.rs"]
 mod metrics;
+#[path = "docs/reasons.rs"]
+mod reasons;
 #[path = "docs/table.rs"]
 mod table;
 
@@ -301,7 +304,7 @@ fn hold(file: &str, expected: &str) {
     let both = text.lines().zip(expected.lines());
     let different: Vec<_> = both.filter(|(is, should)| is != should).collect();
     panic!(
-        "the marks in {file} are not those of src/control/config/pending.rs; \
+        "{file} is not as the code has it; \
          TORON_UPDATE_DOCS=1 cargo test --test docs writes them anew: {different:#?}"
     );
 }

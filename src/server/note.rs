@@ -18,6 +18,7 @@ use crate::policy::settings::RouteKind;
 impl<E: Engine> Kit<'_, '_, E> {
     /// Adds to the list of refusals what `client` was refused outside a transaction.
     pub(super) fn note_refusal(&mut self, client: IpAddr, blame: &Blame, status: u16) {
+        log::debug!("{client}: {status} {}", blame.reason);
         let now = self.now();
         let core = &mut *self.core;
         let snapshot = &core.snapshot;

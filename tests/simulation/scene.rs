@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use toron::http::{Answer, Reason};
 use toron::policy::snapshot::Snapshot;
+use toron::server::access_log::{self, LogSource};
 use toron::server::shared::Shared;
 use toron::server::{Message, Server};
 use toron_reactor::sim::{Faults, Route, SimEngine, World};
@@ -33,13 +35,16 @@ pub fn server_address() -> SocketAddr {
 pub struct Machine {
     pub reactor: Reactor<SimEngine, Server>,
     shared: Arc<Shared>,
+    /// The access log, as it is written.
+    log: LogSource,
     _address: Address<Message>,
 }
 
 /// A server in a world.
 pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u64) -> Machine {
     let shared = Arc::new(ArcSwap::new(Arc::clone(snapshot)));
-    let shared = Shared::new(shared, 1, 1, "simulated", None);
+    let (sink, log) = access_log::channel();
+    let shared = Shared::new(shared, 1, 1, "simulated", Some(sink));
     let listener = world.listen(server_address(), 64).unwrap();
     let (address, mailbox) = mailbox();
     let server = Server::new(Arc::clone(&shared), 0, seed);
@@ -48,6 +53,7 @@ pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u6
     Machine {
         reactor,
         shared,
+        log,
         _address: address,
     }
 }
@@ -62,6 +68,8 @@ struct Scene {
     begin: Time,
     turns: u64,
     ended: bool,
+    /// Lines of the access log.
+    lines: Vec<u8>,
 }
 
 /// Plays a seed and checks everything.
@@ -92,6 +100,7 @@ pub fn play(seed: u64, snapshot: &Arc<Snapshot>, traces: bool) -> Tally {
         begin,
         turns: 0,
         ended: false,
+        lines: Vec::new(),
     };
     match scene.ledger.plan.story {
         Story::Whole => scene.whole(),
@@ -108,7 +117,41 @@ impl Scene {
         self.turns += 1;
         assert!(self.turns < TURNS, "the server spins");
         self.ended |= self.machine.reactor.step(until).unwrap();
+        while let Ok(mut batch) = self.machine.log.batches.try_recv() {
+            self.lines.extend_from_slice(&batch);
+            batch.clear();
+            let _ = self.machine.log.empty.try_send(batch);
+        }
         self.check_slots();
+    }
+
+    /// Each request that has ended has left one line, and one that did not end well its reason. (A
+    /// head that never came whole is no request.)
+    fn check_log(&self) {
+        let text = std::str::from_utf8(&self.lines).unwrap();
+        let mut requests = 0;
+        for line in text.lines() {
+            let field = |name: &str| {
+                let (_, rest) = line.split_once(name).unwrap();
+                rest.split(' ').next().unwrap().to_owned()
+            };
+            let (status, reason) = (field(" status="), field(" reason="));
+            let told = Reason::ALL.into_iter().find(|r| r.code() == reason);
+            let head_alone = line.contains(" - - - route=") && status == "-";
+            requests += u64::from(!head_alone);
+            match told {
+                None => assert!(reason == "-" && status != "-", "{line}"),
+                Some(told) => {
+                    assert_eq!(field(" by="), told.ended_by().code(), "{line}");
+                    let answer = Answer::to(told).map(|answer| answer.status().to_string());
+                    // Its own answer, or what the upstream had begun to answer, or nothing.
+                    let own = answer.as_ref() == Some(&status);
+                    let begun = !line.contains(" first_byte_us=-");
+                    assert!(own || begun || status == "-", "{line}");
+                }
+            }
+        }
+        assert_eq!(requests, self.server().counts().requests, "{text}");
     }
 
     /// No route is above its cap (I12), and whatever holds a slot has a client connection (I14).
@@ -249,6 +292,7 @@ impl Scene {
             self.world.advance(UNDER_WAY / 10);
             self.turn(Some(self.world.now()));
         }
+        self.check_log();
         let counted = self.machine.shared.firewall.connections();
         assert_eq!(counted, 0, "connections that the firewall still counts");
         let counts = self.server().counts();

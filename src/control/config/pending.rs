@@ -3,11 +3,9 @@
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
 const NOT_IN_EFFECT: &[&str] = &[
-    "server.explain_header",
     "server.watch",
     "discovery=on",
     "admin.listen",
-    "logging.format=json",
     "routes[].algorithm=least_conn",
     "routes[].algorithm=random_two",
     "routes[].algorithm=ip_hash",

@@ -578,3 +578,69 @@ fn i9_an_answer_of_torons_own_does_not_drain() {
     });
     assert_eq!(life.orders, [lingers]);
 }
+
+/// What an operator reads about a request that was cut, by where it was.
+#[test]
+fn i39_whoever_leaves_is_named_with_what_was_under_way() {
+    let gone = Input::UpstreamGone {
+        response_begun: true,
+    };
+    let cut = |life: Life, input: Input| {
+        let life = life.at(5, input);
+        match life.orders.last() {
+            Some(Order::Finish(ending)) => (ending.client, ending.cause),
+            other => unreachable!("{other:?}"),
+        }
+    };
+    let tunnel = || Life::sent(upgrade(), limits()).at(1, switch());
+    let begun = || Life::sent(get(), limits()).at(1, Input::FinalHead(plain()));
+    for (life, input, reason) in [
+        (
+            Life::new(post(10), limits()),
+            Input::ClientGone,
+            Reason::ClientLeftBody,
+        ),
+        (
+            Life::sent(post(10), limits()),
+            Input::ClientEof,
+            Reason::ClientLeftBody,
+        ),
+        (
+            Life::sent(get(), limits()),
+            Input::ClientGone,
+            Reason::ClientLeftWaiting,
+        ),
+        (begun(), Input::ClientGone, Reason::ClientLeftResponse),
+        (begun(), gone, Reason::ResponseTruncated),
+        (
+            begun(),
+            Input::BadResponseBody(Reason::ResponseBody),
+            Reason::ResponseBody,
+        ),
+        (tunnel(), Input::ClientGone, Reason::ClientLeftTunnel),
+        (tunnel(), gone, Reason::UpstreamLeftTunnel),
+    ] {
+        let ended = cut(life, input);
+        assert_eq!(ended, (ClientEnd::Sever, Some(reason)));
+    }
+    tunnel().due(60_001, &[sever(Reason::UpgradeIdleTimeout)]);
+}
+
+/// How much of a limit was used: in milliseconds, or bytes per second.
+#[test]
+fn what_was_observed_is_told() {
+    let late = |life: Life, millis: u64| {
+        let life = life.at(millis, Input::Tick);
+        life.transaction.observed()
+    };
+    assert_eq!(late(Life::new(get(), limits()), 10_250), 10_250);
+    assert_eq!(late(Life::sent(get(), limits()), 10_500), 10_500);
+    let body = Life::sent(post(1 << 20), limits()).at(1_000, AWAIT_CLIENT);
+    assert_eq!(late(body, 6_000), 5_000);
+    let rate = Limits {
+        min_body_rate: 1_000,
+        ..limits()
+    };
+    let body = Life::sent(post(1 << 20), rate).at(0, AWAIT_CLIENT);
+    assert_eq!(late(body.body(1_000, 1_500), 2_000), 750);
+}
