@@ -40,7 +40,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    loaded.snapshot.keep_counters(&mut kept.bulkheads);
+    loaded.snapshot.keep_counters(&mut kept.counters);
     let error_log = match start_error_log(&loaded.snapshot.settings.logging) {
         Ok(error_log) => error_log,
         Err(error) => {
@@ -107,6 +107,7 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     }
     // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
     drop(listeners);
+    publisher.count_in(Arc::clone(&shared.reloads));
     publisher.tell(pool.running());
     let process = Process {
         publisher,

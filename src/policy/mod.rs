@@ -7,13 +7,16 @@
 
 pub mod balance;
 pub mod bulkhead;
+pub mod by_route;
 pub mod cidr;
+pub mod counter;
 pub mod demand;
 pub mod firewall;
 pub mod limit;
 mod map;
 pub mod memory;
 pub mod origin;
+pub mod route_stats;
 pub mod router;
 pub mod settings;
 pub mod snapshot;

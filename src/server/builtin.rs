@@ -13,7 +13,7 @@ use super::Kit;
 use crate::http::answer::{Answer, FixedAnswer, Rendering};
 use crate::http::{Method, Reason, RequestHead};
 use crate::policy::router::Lookup;
-use crate::policy::settings::FixedResponse;
+use crate::policy::settings::{FixedResponse, Settings};
 use crate::policy::snapshot::Snapshot;
 
 /// What a built-in endpoint answers.
@@ -142,33 +142,49 @@ fn push_routes(snapshot: &Snapshot, text: &mut String) {
     }
 }
 
-/// Who may use `/internal/`: by the client's address, which nobody must be able to hide behind a
-/// proxy's. So a forwarding header is let pass only where a trusted proxy says who the client is.
+/// Fields by which a proxy says that it passes a request on for somebody else.
+const FORWARDED: [&str; 6] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// Whether `client`, which asks on a connection from `peer`, is in `admin.subnets`. Nobody must be
+/// able to hide behind a proxy's address, so a forwarding field is let pass only where a trusted
+/// proxy says who the client is.
+pub(crate) fn check_subnet(
+    settings: &Settings,
+    request: &RequestHead<'_, '_>,
+    peer: IpAddr,
+    client: IpAddr,
+) -> Result<(), Reason> {
+    let relayed = FORWARDED.iter().any(|name| request.field(name).is_some());
+    let said = settings.trusted_proxies.contains(peer)
+        && request.field(&settings.client_ip_header).is_some();
+    let subnets = &settings.admin.subnets;
+    let inside = subnets.iter().any(|subnet| subnet.contains(client));
+    if inside && (said || !relayed) {
+        Ok(())
+    } else {
+        Err(Reason::AdminSubnet)
+    }
+}
+
+/// Who may use `/internal/`: there is a key, the client is in `admin.subnets`, and its request
+/// carries the key.
 fn admit(
     snapshot: &Snapshot,
     request: &RequestHead<'_, '_>,
     session: &Session,
 ) -> Result<(), Reason> {
     let settings = &snapshot.settings;
-    let admin = &settings.admin;
-    let Some(key) = &admin.key else {
+    let Some(key) = &settings.admin.key else {
         return Err(Reason::AdminDisabled);
     };
-    let forwarded = [
-        "forwarded",
-        "via",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-proto",
-        "x-real-ip",
-    ];
-    let relayed = forwarded.iter().any(|name| request.field(name).is_some());
-    let said = settings.trusted_proxies.contains(session.peer.ip())
-        && request.field(&settings.client_ip_header).is_some();
-    let client = session.client.address;
-    if (relayed && !said) || !admin.subnets.iter().any(|subnet| subnet.contains(client)) {
-        return Err(Reason::AdminSubnet);
-    }
+    check_subnet(settings, request, session.peer.ip(), session.client.address)?;
     let given = request.field("x-toron-admin-key").or_else(|| {
         request
             .field("authorization")

@@ -5,6 +5,7 @@ use std::time::Duration;
 use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 
 use super::lane::Lane;
+use super::metrics::cells::Deadline;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::{HeadScanner, Reason};
@@ -191,7 +192,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         match (tag, session.phase) {
-            (_, Phase::Answering { then, .. }) => self.end_client(session, then),
+            (_, Phase::Answering { then, .. }) => self.answer_taken(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
             (
                 _,
@@ -409,13 +410,20 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => self.exchange_deadline(session),
             Phase::Answering { .. } => {
                 if !self.answer_is_taken(session) {
+                    if session.told.is_none() {
+                        self.core.cells.deadline(Deadline::Write);
+                    }
                     self.close(session, Close::Orderly);
                 }
             }
             Phase::Skipping { .. } => self.linger(session),
-            Phase::Idle | Phase::Lingering { .. } => {
+            Phase::Idle => {
+                if self.core.drain.is_none() {
+                    self.core.cells.deadline(Deadline::Idle);
+                }
                 self.close(session, Close::Orderly);
             }
+            Phase::Lingering { .. } => self.close(session, Close::Orderly),
             Phase::Gone => {}
         }
     }
