@@ -541,6 +541,8 @@ fn the_admin_api_may_have_a_listener_of_its_own() {
         for _ in 0..5 {
             assert_eq!(status(admin, "/internal/api/status"), 200);
         }
+        assert_eq!(status(place.toron.addr, "/metrics"), 404);
+        assert_eq!(status(admin, "/metrics"), 200);
         assert_eq!(status(admin, "/health"), 200);
         assert_eq!(status(admin, "/"), 404);
         assert_eq!(

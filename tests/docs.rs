@@ -9,6 +9,8 @@
 
 #[path = "docs/files.rs"]
 mod files;
+#[path = "docs/metrics.rs"]
+mod metrics;
 #[path = "docs/reasons.rs"]
 mod reasons;
 #[path = "docs/table.rs"]
@@ -66,6 +68,11 @@ fn root() -> &'static Path {
 
 fn read(file: &str) -> String {
     std::fs::read_to_string(root().join(file)).unwrap()
+}
+
+/// Whether what follows from the code is to be written anew.
+fn updates() -> bool {
+    std::env::var_os("TORON_UPDATE_DOCS").is_some_and(|v| v == "1")
 }
 
 #[test]
@@ -290,7 +297,7 @@ fn hold(file: &str, expected: &str) {
     if text == expected {
         return;
     }
-    if std::env::var_os("TORON_UPDATE_DOCS").is_some_and(|v| v == "1") {
+    if updates() {
         std::fs::write(root().join(file), expected).unwrap();
         return;
     }

@@ -115,6 +115,9 @@ const REQUESTS: &[(&str, &str, &[&str])] = &[
         "http://other/internal/api/status",
         &["X-Toron-Admin-Key: k", "Via: 1.1 x"],
     ),
+    ("GET", "http://other/metrics", &[]),
+    ("GET", "http://other/metrics", &["Via: 1.1 x"]),
+    ("PUT", "http://other/metrics", &["Content-Length: 0"]),
     ("OPTIONS", "*", &["Host: a"]),
     ("GET", "*", &["Host: a"]),
     ("GET", "/fixed", &[]),
@@ -201,7 +204,8 @@ fn what_is_explained_is_what_happens() {
                 assert_eq!(heads.len(), before, "{context} went upstream");
                 assert_eq!(told["status"], response.status, "{context}");
                 let body = String::from_utf8(response.body).unwrap();
-                if *method != "HEAD" {
+                let is_the_same_always = !(told["outcome"] == "built_in" && told["body"].is_null());
+                if *method != "HEAD" && is_the_same_always {
                     assert_eq!(told["body"].as_str().unwrap_or_default(), body, "{context}");
                 }
                 let allow = told["allow"].as_str();

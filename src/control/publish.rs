@@ -13,10 +13,10 @@ use toron_reactor::Running;
 use super::config::finding::Finding;
 use super::config::{files, load, Inputs, Loaded, Rejected};
 use super::resolve::{Endpoints, Resolver};
-use crate::policy::bulkhead::Bulkheads;
 use crate::policy::router::{compile, Clash};
 use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
-use crate::policy::snapshot::{SharedSnapshot, Snapshot};
+use crate::policy::snapshot::{Counters, SharedSnapshot, Snapshot};
+use crate::server::metrics::reloads::Reloads;
 use crate::server::Message;
 
 /// How long a change waits for names to resolve; after that requests get a 502 until they do.
@@ -27,8 +27,8 @@ pub const FIRST_RESOLVE: Duration = Duration::from_secs(2);
 pub struct Kept {
     /// Addresses of targets and the identity of their idle connections.
     pub endpoints: Endpoints,
-    /// Requests in flight.
-    pub bulkheads: Bulkheads,
+    /// What is counted by route.
+    pub counters: Counters,
 }
 
 /// What a reload did.
@@ -51,6 +51,8 @@ pub struct Publisher {
     snapshot: SharedSnapshot,
     /// Those to be told; none before they have started.
     reactors: OnceLock<Running<Message>>,
+    /// Where reloads are counted.
+    reloads: OnceLock<Arc<Reloads>>,
     resolver: Resolver,
     /// Held for a whole reload, waiting for names included, so that two never overtake each other.
     reloading: Mutex<()>,
@@ -88,6 +90,7 @@ impl Publisher {
             started: Arc::clone(&first.settings),
             snapshot,
             reactors: OnceLock::new(),
+            reloads: OnceLock::new(),
             resolver,
             reloading: Mutex::new(()),
             state: Mutex::new(state),
@@ -108,6 +111,11 @@ impl Publisher {
         files(&self.inputs)
     }
 
+    /// From now on reloads are counted there, too.
+    pub fn count_in(&self, reloads: Arc<Reloads>) {
+        self.reloads.get_or_init(|| reloads);
+    }
+
     /// The settings in force.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
@@ -116,6 +124,17 @@ impl Publisher {
 
     /// Reads both files anew and publishes what they say. A bad file changes nothing.
     pub fn reload(&self) -> Result<Applied, Rejected> {
+        let outcome = self.try_reload();
+        if let Some(reloads) = self.reloads.get() {
+            match &outcome {
+                Ok(_) => reloads.count_applied(),
+                Err(_) => reloads.count_rejected(),
+            }
+        }
+        outcome
+    }
+
+    fn try_reload(&self) -> Result<Applied, Rejected> {
         let _one_at_a_time = lock(&self.reloading);
         let Loaded {
             snapshot, warnings, ..
@@ -149,7 +168,7 @@ impl Publisher {
         let files = state.files.iter().map(|route| Route::clone(route));
         let made = compile(files.chain(state.discovered.iter().cloned()).collect());
         let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
-        snapshot.keep_counters(&mut state.kept.bulkheads);
+        snapshot.keep_counters(&mut state.kept.counters);
         state.retired.push(self.snapshot.swap(Arc::new(snapshot)));
         if let Some(reactors) = self.reactors.get() {
             reactors.send(|_| Message::Changed);

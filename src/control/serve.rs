@@ -42,7 +42,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    loaded.snapshot.keep_counters(&mut kept.bulkheads);
+    loaded.snapshot.keep_counters(&mut kept.counters);
     let error_log = match start_error_log(&loaded.snapshot.settings.logging) {
         Ok(error_log) => error_log,
         Err(error) => {
@@ -109,6 +109,7 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         .started
         .store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
     let pool = start(&settings, &listeners, &shared)?;
+    publisher.count_in(Arc::clone(&shared.reloads));
     publisher.tell(pool.running());
     let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
     let answering = office(&shared, &pool, &reloads).start()?;

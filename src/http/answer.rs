@@ -374,5 +374,24 @@ impl FixedAnswer<'_> {
     }
 }
 
+/// Appends the head of a 200 whose body follows piece by piece: chunked, or up to the close to
+/// HTTP/1.0. Returns whether the client connection goes on.
+pub fn write_piecewise_head(
+    media_type: &str,
+    rendering: &Rendering<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let chunked = rendering.client == Version::Http11;
+    let keep_alive = rendering.keep_alive && chunked;
+    push_status_line(out, 200, b"");
+    push_field(out, b"Content-Type", media_type.as_bytes());
+    if chunked {
+        push_field(out, b"Transfer-Encoding", b"chunked");
+    }
+    push_common(rendering, out);
+    finish(rendering, keep_alive, &[], out);
+    keep_alive
+}
+
 /// The interim response that invites a body (I11).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -7,7 +7,9 @@
 
 pub mod balance;
 pub mod bulkhead;
+pub mod by_route;
 pub mod cidr;
+pub mod counter;
 pub mod demand;
 pub mod explain;
 pub mod firewall;
@@ -15,6 +17,7 @@ pub mod limit;
 mod map;
 pub mod memory;
 pub mod origin;
+pub mod route_stats;
 pub mod router;
 pub mod settings;
 pub mod snapshot;

@@ -53,6 +53,12 @@ pub fn channel() -> (AccessLog, LogSource) {
 }
 
 impl AccessLog {
+    /// What was dropped so far because the writer was behind.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     /// Hands the lines over and leaves `lines` empty.
     pub fn hand_over(&self, lines: &mut Vec<u8>) {
         let fresh = self.empty.try_recv().unwrap_or_default();

@@ -38,6 +38,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let endpoint = &target.endpoint;
         if !fresh {
             if let Some(token) = self.take_idle(endpoint.id, session.token) {
+                self.core.cells.reused.add(1);
                 exchange.upstream = Some(token);
                 exchange.address = self.core.upstreams.get(token).map(|c| c.address);
                 self.step(session, Input::Connected { reused: true });
@@ -82,6 +83,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Ok(fd) => fd,
             Err(error) => {
                 self.core.out_of_resources += 1;
+                self.core.cells.dials_failed.add(1);
                 self.tell_failure(session, &format_args!("no socket for it: {error}"));
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;
@@ -104,11 +106,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(crate) fn connect_ended(&mut self, session: &mut Session, outcome: &Outcome) {
         match outcome {
             Outcome::Connected => {
+                self.core.cells.dialled.add(1);
                 self.step(session, Input::Connected { reused: false });
             }
             &Outcome::Failed { errno, .. } => {
                 let error = std::io::Error::from_raw_os_error(errno);
                 self.tell_failure(session, &format_args!("cannot connect: {error}"));
+                self.core.cells.dials_failed.add(1);
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
                     self.core.out_of_resources += 1;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 
 use super::lane::Lane;
+use super::metrics::cells::Deadline;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::{HeadScanner, Reason};
@@ -224,7 +225,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         match (tag, session.phase) {
             // A 100 may have been on its way when the answer came.
-            (Tag::Answer, Phase::Answering { then, .. }) => self.end_client(session, then),
+            (Tag::Answer, Phase::Answering { then, .. }) => self.answer_taken(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
             (
                 _,
@@ -487,13 +488,20 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Asking => {}
             Phase::Answering { .. } => {
                 if !self.answer_is_taken(session) {
+                    if session.told.is_none() {
+                        self.core.cells.deadline(Deadline::Write);
+                    }
                     self.close(session, Close::Orderly);
                 }
             }
             Phase::Skipping { .. } => self.linger(session),
-            Phase::Idle | Phase::Lingering { .. } => {
+            Phase::Idle => {
+                if self.core.drain.is_none() {
+                    self.core.cells.deadline(Deadline::Idle);
+                }
                 self.close(session, Close::Orderly);
             }
+            Phase::Lingering { .. } => self.close(session, Close::Orderly),
             Phase::Gone => {}
         }
     }

@@ -497,6 +497,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         self.log_request(session, &exchange);
+        self.core.count_exchange(&exchange, self.cx.now);
         if exchange.transaction.client_was_too_slow() {
             self.note_slowness(session);
         }

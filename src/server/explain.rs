@@ -173,8 +173,17 @@ fn built_in<'s>(
             return Some(Outcome::BuiltIn { answer });
         }
     }
-    if let Some(denied) = check_address(settings, client) {
-        return Some(denied);
+    // Who may see the metrics does not pass the firewall.
+    let scraped = metrics(snapshot, request, path, peer, client);
+    let is_answered = match &scraped {
+        Some(Outcome::Refused { reason, .. }) => *reason == Reason::MethodNotAllowed,
+        scraped => scraped.is_some(),
+    };
+    if is_answered {
+        return scraped;
+    }
+    if let Some(outcome) = check_address(settings, client).or(scraped) {
+        return Some(outcome);
     }
     let is_internal = path == b"/internal" || path.starts_with(b"/internal/");
     is_internal.then(|| match access::check(settings, request, peer, client) {
@@ -182,6 +191,39 @@ fn built_in<'s>(
         Ok(()) if settings.admin.listen.is_none() => Outcome::BuiltIn { answer: None },
         Ok(()) => refused(Reason::NoRoute),
         Err(reason) => refused(reason),
+    })
+}
+
+fn metrics<'s>(
+    snapshot: &'s Snapshot,
+    request: &RequestHead<'_, '_>,
+    path: &[u8],
+    peer: IpAddr,
+    client: IpAddr,
+) -> Option<Outcome<'s>> {
+    let taken = || {
+        matches!(
+            lookup(snapshot, request, path),
+            Lookup::Route(route) if route.prefix == "/metrics"
+        )
+    };
+    if path != b"/metrics" || taken() {
+        return None;
+    }
+    let settings = &snapshot.settings;
+    let asks = matches!(request.facts.method, Method::Get | Method::Head);
+    Some(if settings.admin.listen.is_some() {
+        refused(Reason::NoRoute)
+    } else {
+        match access::check_subnet(settings, request, peer, client) {
+            Ok(()) if asks => Outcome::BuiltIn { answer: None },
+            Ok(()) => Outcome::Refused {
+                answer: Answer::MethodNotAllowed,
+                reason: Reason::MethodNotAllowed,
+                allow: Some("GET, HEAD".to_owned()),
+            },
+            Err(reason) => refused(reason),
+        }
     })
 }
 

@@ -24,6 +24,7 @@ impl Server {
     pub(super) fn welcome<E: Engine>(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
         let Incoming { fd, peer, listener } = incoming;
         let now = cx.now;
+        self.core.cells.connections.add(1);
         let snapshot = self.core.pin();
         let settings = &snapshot.settings;
         let client = Client::peer(peer.ip(), &settings.trusted_proxies);
@@ -62,6 +63,7 @@ impl Server {
             session
         });
         self.core.sessions += 1;
+        self.core.idle_sessions += 1;
         self.with_session(cx, token, |kit, session| match refused {
             None => kit.receive(session),
             Some((cause, told)) => {
@@ -161,6 +163,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         let decision = firewall.request(&settings.firewall, session.client, permit, now);
         self.note(session.client.address, "request", decision);
         session.admitted = decision.admits();
+        if !session.client.is_proxy {
+            self.core.cells.count_violation(&decision);
+        }
         match decision {
             Decision::Refuse(cause) => Some(cause),
             Decision::Admit | Decision::Observe(_) => None,
@@ -174,8 +179,13 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let rules = &self.core.snapshot.settings.firewall;
         let (firewall, now) = (&self.core.shared.firewall, self.now());
+        let exempt = session.client.is_proxy || rules.allow.contains(session.client.address);
+        if rules.enabled && !exempt {
+            self.core.cells.slowness_violations.add(1);
+        }
         let blocked = firewall.violate(rules, session.client, session.account.as_mut(), now);
         if let Some(Cause { observed, .. }) = blocked {
+            self.core.cells.slowness_blocks.add(1);
             let client = session.client.address;
             log::info!("{client}: blocked after {observed} violations, the last for slowness");
         }

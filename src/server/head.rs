@@ -44,13 +44,16 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.close(session, Close::Orderly);
     }
 
-    /// A line about the head that is being received, if one is.
+    /// A line about the head that is being received, if one is: a request that ends without an answer.
     pub(super) fn log_cut_head(&mut self, session: &Session, reason: Reason) {
         if session.phase != Phase::Head {
             return;
         }
         self.core.asked.clear();
         self.core.header_took = self.now().since(session.since);
+        self.core.requests += 1;
+        self.core.count_answer(None, 0);
+        self.core.count_refusal(&self.core.snapshot, None, reason);
         let told = Told {
             reason: Some(reason),
             ..Told::default()

@@ -40,7 +40,7 @@ pub(super) struct Arrival<'a, 'b, 'f> {
 
 impl Arrival<'_, '_, '_> {
     /// The length of the request, if nothing of it is owed when toron answers by itself.
-    fn nothing_owed(&self) -> Option<usize> {
+    pub(super) fn nothing_owed(&self) -> Option<usize> {
         let chunked = || match self.request.facts.body {
             RequestBody::Chunked => chunked_length(self.input.get(self.head_len..)?),
             RequestBody::None | RequestBody::Length(_) => None,
@@ -68,6 +68,14 @@ impl Arrival<'_, '_, '_> {
         Verdict::Answer(refusal)
     }
 
+    /// The methods that there are instead are `allow`.
+    pub(super) fn refuse_method(&self, allow: &str) -> Verdict {
+        let mut refusal = self.reply(Answer::MethodNotAllowed);
+        refusal.allow = allow.to_owned();
+        refusal.blame = Some(Reason::MethodNotAllowed.into());
+        Verdict::Answer(refusal)
+    }
+
     /// By the firewall: a 403 ends the connection, whatever else has been sent on it, unless it is a
     /// trusted proxy's, which others share.
     fn turn_away(&self, cause: &Cause, session: &Session) -> Verdict {
@@ -81,7 +89,7 @@ impl Arrival<'_, '_, '_> {
         Verdict::Answer(refusal)
     }
 
-    fn rendering<'r>(&self, draining: bool, date: &'r [u8]) -> Rendering<'r> {
+    pub(super) fn rendering<'r>(&self, draining: bool, date: &'r [u8]) -> Rendering<'r> {
         Rendering {
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
@@ -159,8 +167,15 @@ impl<E: Engine> Kit<'_, '_, E> {
         if let Some(answer) = self.probe(session, snapshot, &arrival.request, arrival.path) {
             return Verdict::Answer(arrival.reply(answer));
         }
+        let metrics = self.asks_for_metrics(session, &arrival);
+        if metrics == Some(Ok(())) {
+            return self.expose(session, &arrival);
+        }
         match self.ask_firewall(session, &snapshot.settings) {
-            None => self.judge(session, &arrival),
+            None => match metrics {
+                Some(Err(reason)) => arrival.refuse(reason),
+                Some(Ok(())) | None => self.judge(session, &arrival),
+            },
             Some(cause) => arrival.turn_away(&cause, session),
         }
     }
@@ -188,10 +203,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     return arrival.refuse(blame);
                 }
                 let allow: Vec<&str> = allow.iter().collect();
-                let mut refusal = arrival.reply(Answer::MethodNotAllowed);
-                refusal.allow = allow.join(", ");
-                refusal.blame = Some(Reason::MethodNotAllowed.into());
-                return Verdict::Answer(refusal);
+                return arrival.refuse_method(&allow.join(", "));
             }
         };
         if let Some(blame) = check_body(&request.facts, route) {
@@ -206,7 +218,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// What is in the scratch buffer.
-    fn written(&self, status: u16, route: Option<usize>) -> Told {
+    pub(super) fn written(&self, status: u16, route: Option<usize>) -> Told {
         Told {
             status,
             route,

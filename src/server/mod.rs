@@ -20,6 +20,7 @@
 //!                                              │ failure.rs   upstream failures, for the log
 //!                                              │ note.rs      ends and refusals, for the logs
 //!
+//!  metrics/: what is counted, and /metrics
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
 //!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log    wall.rs: Date
 //! ```
@@ -50,6 +51,7 @@ mod judge;
 mod lane;
 pub mod ledger;
 mod lookup;
+pub mod metrics;
 mod note;
 mod prepare;
 mod refuse;
@@ -86,6 +88,8 @@ use admin::desk::Reply;
 use describe::Description;
 use failure::LogGate;
 use lane::Lane;
+use metrics::cells::Cells;
+use metrics::{no_cells, CellsOfRoutes};
 use session::{Phase, Session};
 use shared::{Counts, Shared};
 use state::Exchange;
@@ -154,7 +158,13 @@ pub(crate) struct Core {
     retired: Vec<Box<Exchange>>,
     /// Memory for the next body that is collected.
     rooms: Vec<Vec<u8>>,
+    /// What this reactor counts for /metrics.
+    cells: Arc<Cells>,
+    /// What it counts of the routes of the present configuration.
+    route_cells: CellsOfRoutes,
     sessions: usize,
+    /// Those that wait for a request.
+    idle_sessions: usize,
     exchanges: usize,
     requests: u64,
     /// Refused by the firewall.
@@ -240,6 +250,9 @@ impl Server {
     pub fn new(shared: Arc<Shared>, reactor: usize, seed: u64) -> Self {
         let snapshot = Rc::new(Pinned(shared.snapshot.load_full()));
         let balancers = balancers(&snapshot, reactor);
+        let route_cells = no_cells(snapshot.table.routes().len());
+        let gauge = shared.gauges.get(reactor);
+        let cells = gauge.map(|gauge| Arc::clone(&gauge.cells));
         let core = Core {
             shared,
             reactor,
@@ -259,7 +272,10 @@ impl Server {
             firewall_gate: LogGate::default(),
             retired: Vec::new(),
             rooms: Vec::new(),
+            cells: cells.unwrap_or_default(),
+            route_cells,
             sessions: 0,
+            idle_sessions: 0,
             exchanges: 0,
             requests: 0,
             refused: 0,
@@ -293,8 +309,11 @@ impl Server {
             core: &mut self.core,
             cx,
         };
+        let was_idle = matches!(session.phase, Phase::Idle);
         handle(&mut kit, session);
-        if session.phase == Phase::Gone {
+        kit.core.idle_sessions += usize::from(matches!(session.phase, Phase::Idle));
+        kit.core.idle_sessions -= usize::from(was_idle);
+        if matches!(session.phase, Phase::Gone) {
             self.sessions.remove(token);
         } else {
             kit.arm(session);
@@ -404,6 +423,7 @@ impl Core {
             // Ended exchanges hold on to the configuration that they had.
             self.retired.clear();
             self.balancers = balancers(&self.snapshot, self.reactor);
+            self.route_cells = no_cells(self.snapshot.table.routes().len());
         }
         Rc::clone(&self.snapshot)
     }
@@ -411,9 +431,11 @@ impl Core {
     fn counts(&self) -> Counts {
         Counts {
             sessions: self.sessions,
+            idle_sessions: self.idle_sessions,
             exchanges: self.exchanges,
             upstream_connections: self.upstreams.len(),
             upstream_idle: self.upstreams.idle_len(),
+            received: self.cells.received.get(),
             requests: self.requests,
             refused: self.refused,
             observed: self.observed,
@@ -524,6 +546,7 @@ impl<E: Engine> Service<E> for Server {
 
     fn turn_ended(&mut self, cx: &mut Context<'_, E>) {
         self.core.publish(cx.engine.stats());
+        self.core.time_turn(cx.engine);
         if let Some(log) = &self.core.shared.access_log {
             if !self.core.log_lines.is_empty() {
                 log.hand_over(&mut self.core.log_lines);

@@ -22,6 +22,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let now = self.now();
         let core = &mut *self.core;
         let snapshot = &core.snapshot;
+        core.count_refusal(snapshot, blame.route, blame.reason);
         let route = blame.route.and_then(|at| snapshot.table.routes().get(at));
         let refused = Refused {
             at: core.wall.at(now),
@@ -48,6 +49,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         exchange.cause = Some(reason);
+        let (snapshot, route) = (&exchange.snapshot, exchange.route);
+        self.core.count_refusal(snapshot, Some(route), reason);
         if reason.ended_by() == Party::Client {
             return;
         }

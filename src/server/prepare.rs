@@ -234,6 +234,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         session.phase = Phase::Exchange;
         session.exchange = Some(exchange);
         self.core.exchanges += 1;
+        self.core.cells.received.add(1);
         self.carry_out(session, orders);
     }
 

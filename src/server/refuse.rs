@@ -110,6 +110,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let since = std::mem::replace(&mut session.since, now);
         session.served = session.served.saturating_add(1);
         self.core.requests += 1;
+        self.core.count_answer(told.route, told.status);
         if then != ClientEnd::Keep {
             // Nothing of it is wanted any more, and the answer may need a buffer.
             session.input = None;

@@ -155,7 +155,12 @@ impl Scene {
     }
 
     /// No route is above its cap (I12), and whatever holds a slot has a client connection (I14).
+    /// Every request that was received has ended or is in flight.
     fn check_slots(&self) {
+        let counts = self.server().counts();
+        let known = counts.requests + counts.exchanges as u64;
+        assert_eq!(counts.received, known, "{counts:?}");
+        assert!(counts.idle_sessions <= counts.sessions, "{counts:?}");
         let mut held = 0;
         for (route, in_flight) in self.snapshot.in_flight() {
             let cap = route.limits.max_concurrency.unwrap_or(u32::MAX);

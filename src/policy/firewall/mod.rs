@@ -148,6 +148,13 @@ impl Firewall {
         self.table.stats()
     }
 
+    /// Addresses under a block that is enforced, those left out that still have connections open.
+    /// Takes 64 locks, one after the other, and some nanoseconds for each such address.
+    #[must_use]
+    pub fn blocked_now(&self, now: Time) -> usize {
+        self.table.blocked(now)
+    }
+
     /// A new connection, before a byte of it is read: deny list and blocks, then the cap in all,
     /// then the cap of the address. A trusted proxy is exempt from blocks and its own cap.
     #[must_use]
