@@ -112,10 +112,7 @@ pub const FAMILIES: &[Family] = &[
             let labels = [
                 ("version", env!("CARGO_PKG_VERSION")),
                 ("commit", option_env!("TORON_COMMIT").unwrap_or("unknown")),
-                (
-                    "engine",
-                    view.shared.engine.get().copied().unwrap_or("unknown"),
-                ),
+                ("engine", view.shared.engine.get().unwrap_or(&"")),
             ];
             out.sample(&labels, 1);
         }),
