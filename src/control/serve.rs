@@ -21,10 +21,9 @@ use super::resolve::{Endpoints, Resolver};
 use super::signals::{self, Meaning};
 use crate::args::ServeArgs;
 use crate::http::answer::{Answer, Rendering};
-use crate::policy::bulkhead::Bulkheads;
 use crate::policy::demand::{Demand, BACKLOG, BUFFERS};
 use crate::policy::settings::{Endpoint, EngineChoice, RouteKind, Settings};
-use crate::policy::snapshot::Snapshot;
+use crate::policy::snapshot::{Counters, Snapshot};
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{Message, Server};
@@ -36,7 +35,7 @@ const FIRST_RESOLVE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 struct Kept {
     endpoints: Endpoints,
-    bulkheads: Bulkheads,
+    counters: Counters,
 }
 
 /// Runs the server until it is told to end.
@@ -53,7 +52,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    loaded.snapshot.keep_counters(&mut kept.bulkheads);
+    loaded.snapshot.keep_counters(&mut kept.counters);
     let error_log = match start_error_log(&loaded.snapshot.settings.logging) {
         Ok(error_log) => error_log,
         Err(error) => {
@@ -285,7 +284,7 @@ impl Process<'_> {
         if !self.resolver.wait_until_tried(FIRST_RESOLVE) {
             log::warn!("reload: some upstream names are not resolved yet");
         }
-        loaded.snapshot.keep_counters(&mut kept.bulkheads);
+        loaded.snapshot.keep_counters(&mut kept.counters);
         self.shared.snapshot.store(Arc::new(loaded.snapshot));
         self.pool.send_to_running(|_| Message::Changed);
         log::info!("reload: done");
