@@ -47,7 +47,7 @@ pub use epoll::EpollEngine;
 pub use mailbox::{mailbox, Address, Mailbox};
 pub use native::{EngineConfig, NativeEngine};
 pub use pipe::Pipe;
-pub use pool::{bind, Pool, PoolConfig};
+pub use pool::{bind, Pool, PoolConfig, Running};
 pub use reactor::Reactor;
 pub use service::{Context, Incoming, Service};
 pub use slab::{Slab, Token};

@@ -190,16 +190,16 @@ impl<M: Send + 'static> Pool<M> {
 
     /// Sends a message to every reactor that runs. One that starts later does not get it: its
     /// service is made after it counts as running, and must begin with the present state.
-    pub fn send_to_running(&self, mut message: impl FnMut(usize) -> M) {
-        for (index, address) in self.addresses.iter().enumerate() {
-            if self
-                .running
-                .get(index)
-                .is_some_and(|r| r.load(Ordering::SeqCst))
-            {
-                // A reactor that has ended needs no message.
-                let _ = address.send(message(index));
-            }
+    pub fn send_to_running(&self, message: impl FnMut(usize) -> M) {
+        self.running().send(message);
+    }
+
+    /// A handle to send messages to every reactor that runs, for threads that may outlive the pool.
+    #[must_use]
+    pub fn running(&self) -> Running<M> {
+        Running {
+            addresses: Arc::clone(&self.addresses),
+            running: Arc::clone(&self.running),
         }
     }
 
@@ -238,6 +238,30 @@ impl<M: Send + 'static> Pool<M> {
                 .unwrap_or_else(|_| Err(io::Error::other("a reactor panicked")))
         };
         self.threads.into_iter().map(join).collect()
+    }
+}
+
+/// Sends to every reactor of a pool that runs.
+#[derive(Debug)]
+pub struct Running<M> {
+    addresses: Arc<[Address<M>]>,
+    running: Arc<[AtomicBool]>,
+}
+
+impl<M> Running<M> {
+    /// Sends a message, made for its number, to every reactor that runs; as
+    /// [`Pool::send_to_running`].
+    pub fn send(&self, mut message: impl FnMut(usize) -> M) {
+        for (index, address) in self.addresses.iter().enumerate() {
+            if self
+                .running
+                .get(index)
+                .is_some_and(|r| r.load(Ordering::SeqCst))
+            {
+                // A reactor that has ended needs no message.
+                let _ = address.send(message(index));
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod config;
 pub mod logs;
 pub mod machine;
 pub mod needs;
+pub mod publish;
 pub mod report;
 pub mod resolve;
 pub mod serve;

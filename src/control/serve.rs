@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use signal_hook::iterator::Signals;
@@ -17,26 +17,16 @@ use super::config::{load, Inputs, Loaded};
 use super::logs::{start_access_log, start_error_log, AccessWriter, ErrorLog, Reopeners};
 use super::machine::Machine;
 use super::needs::must_haves;
-use super::resolve::{Endpoints, Resolver};
+use super::publish::{names_in, Kept, Publisher, FIRST_RESOLVE};
+use super::resolve::Resolver;
 use super::signals::{self, Meaning};
 use crate::args::ServeArgs;
 use crate::http::answer::{Answer, Rendering};
 use crate::policy::demand::{Demand, BACKLOG, BUFFERS};
-use crate::policy::settings::{Endpoint, EngineChoice, RouteKind, Settings};
-use crate::policy::snapshot::{Counters, Snapshot};
+use crate::policy::settings::{EngineChoice, Settings};
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{Message, Server};
-
-/// How long the start waits for names to resolve; after that requests get a 502 until they do.
-const FIRST_RESOLVE: Duration = Duration::from_secs(2);
-
-/// What routes keep over reloads.
-#[derive(Default)]
-struct Kept {
-    endpoints: Endpoints,
-    counters: Counters,
-}
 
 /// Runs the server until it is told to end.
 #[must_use]
@@ -60,7 +50,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let outcome = serve(&inputs, kept, loaded, &error_log);
+    let outcome = serve(inputs, kept, loaded, &error_log);
     if let Err(error) = &outcome {
         log::error!("{error}");
         let shown = error_log.reopener.is_none() && log::log_enabled!(log::Level::Error);
@@ -77,7 +67,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
 }
 
-fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io::Result<()> {
+fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io::Result<()> {
     let settings = Arc::clone(&loaded.snapshot.settings);
     let reopeners = Arc::new(Reopeners::default());
     reopeners.add(error_log.reopener.clone());
@@ -112,6 +102,7 @@ fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) 
         Chosen::Epoll => EpollEngine::NAME,
     };
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
+    let publisher = Publisher::new(inputs, Arc::clone(&snapshot), kept, resolver);
     let cores = toron_reactor::sys::process::cores();
     let active = cores.min(settings.worker_pool_size);
     let shared = Shared::new(
@@ -133,15 +124,15 @@ fn serve(inputs: &Inputs, mut kept: Kept, loaded: Loaded, error_log: &ErrorLog) 
     }
     // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
     drop(listeners);
+    publisher.tell(pool.running());
     let process = Process {
-        inputs,
+        publisher,
         shared,
         pool,
-        resolver,
         reopeners,
         error_log: error_log.clone(),
     };
-    process.mind(signals, &mut kept);
+    process.mind(signals);
     if let Some(writer) = log_writer {
         writer.wait();
     }
@@ -205,27 +196,26 @@ fn start<E: NativeEngine>(
 }
 
 /// A running server, as seen by the thread that minds the signals.
-struct Process<'a> {
-    inputs: &'a Inputs,
+struct Process {
+    publisher: Publisher,
     shared: Arc<Shared>,
     pool: Pool<Message>,
-    resolver: Resolver,
     reopeners: Arc<Reopeners>,
     error_log: ErrorLog,
 }
 
-impl Process<'_> {
-    fn mind(self, mut signals: Signals, kept: &mut Kept) {
+impl Process {
+    fn mind(self, mut signals: Signals) {
         let ending = signals.forever().find(|&signal| {
             match signals::meaning(signal) {
                 Meaning::End => return true,
-                Meaning::Reload => self.reload(kept),
+                Meaning::Reload => self.reload(),
                 Meaning::Reopen => self.reopeners.reopen_all(),
                 Meaning::Nothing => ignore(signal),
             }
             false
         });
-        let settings = Arc::clone(&self.shared.snapshot.load().settings);
+        let settings = self.publisher.settings();
         let name = ending.map_or("a signal", signals::name);
         log::info!(
             "{name}: draining (up to {} for requests in flight; a second {name} ends at once)",
@@ -245,13 +235,12 @@ impl Process<'_> {
                 log::error!("a reactor ended by an error: {error}");
             }
         }
-        self.resolver.stop();
     }
 
-    /// Reads both files anew. A bad file changes nothing.
-    fn reload(&self, kept: &mut Kept) {
-        let mut loaded = match load(self.inputs, &mut kept.endpoints) {
-            Ok(loaded) => loaded,
+    /// Reads both files anew, and tells the log what came of it.
+    fn reload(&self) {
+        let applied = match self.publisher.reload() {
+            Ok(applied) => applied,
             Err(rejected) => {
                 for finding in &rejected.faults {
                     log::error!("{finding}");
@@ -262,47 +251,17 @@ impl Process<'_> {
                 return;
             }
         };
-        for warning in &loaded.warnings {
+        for warning in &applied.warnings {
             log::warn!("{warning}");
         }
-        let old = self.shared.snapshot.load_full();
-        let (before, after) = (&old.settings, &loaded.snapshot.settings);
-        let fixed = [
-            (before.listen != after.listen, "listeners"),
-            (
-                before.worker_pool_size != after.worker_pool_size,
-                "server.worker_pool_size",
-            ),
-            (before.engine != after.engine, "server.engine"),
-            (before.logging != after.logging, "logging"),
-        ];
-        for (_, what) in fixed.iter().filter(|(changed, _)| *changed) {
+        for what in &applied.needs_restart {
             log::warn!("reload: a change of {what} needs a restart; the rest is applied");
         }
-        let refresh = after.dns_refresh;
-        self.resolver.watch(names_in(&loaded.snapshot), refresh);
-        if !self.resolver.wait_until_tried(FIRST_RESOLVE) {
+        if applied.unresolved {
             log::warn!("reload: some upstream names are not resolved yet");
         }
-        loaded.snapshot.keep_counters(&mut kept.counters);
-        self.shared.snapshot.store(Arc::new(loaded.snapshot));
-        self.pool.send_to_running(|_| Message::Changed);
         log::info!("reload: done");
     }
-}
-
-/// The endpoints behind the routes of a configuration.
-fn names_in(snapshot: &Snapshot) -> Vec<Arc<Endpoint>> {
-    let mut names: Vec<Arc<Endpoint>> = Vec::new();
-    for route in snapshot.table.routes() {
-        if let RouteKind::Upstream(upstream) = &route.kind {
-            let endpoints = upstream.targets.iter().map(|target| &target.endpoint);
-            names.extend(endpoints.cloned());
-        }
-    }
-    names.sort_by_key(|endpoint| endpoint.id);
-    names.dedup_by_key(|endpoint| endpoint.id);
-    names
 }
 
 fn ignore(signal: i32) {

@@ -21,7 +21,8 @@
 //! | `method`         | request methods                                             |
 //! | `request`        | a request head                                              |
 //! | `request_line`   | its first line, the forms of a target                       |
-//! | `refusal`        | why a request is refused                                    |
+//! | `reason`         | why anything is refused or cut off: the codes               |
+//! | `refusal`        | why a request is refused, and with which answer             |
 //! | `response`       | an upstream's response head                                 |
 //! | `path`           | normal form, prefixes, joining                              |
 //! | `chunk`          | the chunked coding, both ways                               |
@@ -42,6 +43,7 @@ pub mod host;
 pub mod method;
 pub mod path;
 pub mod proxy_protocol;
+pub mod reason;
 pub mod refusal;
 pub mod reply;
 pub mod request;
@@ -57,6 +59,7 @@ pub use field::{field_slots, FieldSlot};
 pub use forward::{write_request_head, Forward, UpstreamFraming};
 pub use framing::{RequestBody, ResponseBody};
 pub use method::Method;
+pub use reason::{Party, Reason};
 pub use refusal::RequestFault;
 pub use reply::{write_response_head, Reply};
 pub use request::{Expect, HeadLimits, RequestFacts, RequestHead, UpgradeAsked};

@@ -1,0 +1,175 @@
+//! Snapshots are made and published here and nowhere else.
+//!
+//! Routes have several sources (R6): the files, and discovery of containers. Each replaces only its
+//! own; whichever changes, all routes are compiled together into one snapshot that takes the place
+//! of the one before in one step, and what routes keep over changes is handed on.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use toron_reactor::Running;
+
+use super::config::finding::Finding;
+use super::config::{load, Inputs, Loaded, Rejected};
+use super::resolve::{Endpoints, Resolver};
+use crate::policy::router::{compile, Clash};
+use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
+use crate::policy::snapshot::{Counters, SharedSnapshot, Snapshot};
+use crate::server::Message;
+
+/// How long a change waits for names to resolve; after that requests get a 502 until they do.
+pub const FIRST_RESOLVE: Duration = Duration::from_secs(2);
+
+/// What routes keep over changes.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Addresses of targets and the identity of their idle connections.
+    pub endpoints: Endpoints,
+    /// Requests in flight, and the state of targets.
+    pub counters: Counters,
+}
+
+/// What a reload did.
+#[derive(Debug)]
+pub struct Applied {
+    /// What the operator should know of the files.
+    pub warnings: Vec<Finding>,
+    /// Settings that have changed in the files and hold from the next start on only.
+    pub needs_restart: Vec<&'static str>,
+    /// Whether some upstream name had not been asked for when the change was published.
+    pub unresolved: bool,
+}
+
+/// Publishes snapshots. Shared by all threads that have changes to make.
+#[derive(Debug)]
+pub struct Publisher {
+    inputs: Inputs,
+    snapshot: SharedSnapshot,
+    /// Those to be told; none before they have started.
+    reactors: OnceLock<Running<Message>>,
+    resolver: Resolver,
+    /// Held for a whole reload, waiting for names included, so that two never overtake each other.
+    reloading: Mutex<()>,
+    state: Mutex<State>,
+}
+
+/// The routes by source, and what they keep.
+#[derive(Debug)]
+struct State {
+    settings: Arc<Settings>,
+    files: Vec<Arc<Route>>,
+    discovered: Vec<Route>,
+    kept: Kept,
+}
+
+impl Publisher {
+    /// For the configuration in `snapshot`, which was read from `inputs` and is already in force.
+    #[must_use]
+    pub fn new(inputs: Inputs, snapshot: SharedSnapshot, kept: Kept, resolver: Resolver) -> Self {
+        let first = snapshot.load_full();
+        let state = State {
+            settings: Arc::clone(&first.settings),
+            files: first.table.routes().to_vec(),
+            discovered: Vec::new(),
+            kept,
+        };
+        Publisher {
+            inputs,
+            snapshot,
+            reactors: OnceLock::new(),
+            resolver,
+            reloading: Mutex::new(()),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// From now on `reactors` are told of every change.
+    pub fn tell(&self, reactors: Running<Message>) {
+        // They may have begun with a snapshot that has been replaced since.
+        self.reactors
+            .get_or_init(|| reactors)
+            .send(|_| Message::Changed);
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.snapshot.load().settings)
+    }
+
+    /// Reads both files anew and publishes what they say. A bad file changes nothing.
+    pub fn reload(&self) -> Result<Applied, Rejected> {
+        let _one_at_a_time = lock(&self.reloading);
+        let Loaded {
+            snapshot, warnings, ..
+        } = load(&self.inputs, &mut lock(&self.state).kept.endpoints)?;
+        let settings = Arc::clone(&snapshot.settings);
+        let needs_restart = needs_restart(&self.settings(), &settings);
+        let names = names_in(&snapshot);
+        self.resolver.watch(names, settings.dns_refresh);
+        // Without the state locked: discovery goes on meanwhile.
+        let resolved = self.resolver.wait_until_tried(FIRST_RESOLVE);
+        let mut state = lock(&self.state);
+        state.settings = settings;
+        state.files = snapshot.table.routes().to_vec();
+        self.publish(&mut state);
+        Ok(Applied {
+            warnings,
+            needs_restart,
+            unresolved: !resolved,
+        })
+    }
+
+    /// Replaces the routes that discovery made. Returns those of them that routes of the files
+    /// shadow.
+    pub fn discovered(&self, routes: Vec<Route>) -> Vec<Clash> {
+        let mut state = lock(&self.state);
+        state.discovered = routes;
+        self.publish(&mut state)
+    }
+
+    fn publish(&self, state: &mut State) -> Vec<Clash> {
+        let files = state.files.iter().map(|route| Route::clone(route));
+        let made = compile(files.chain(state.discovered.iter().cloned()).collect());
+        let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
+        snapshot.keep_counters(&mut state.kept.counters);
+        self.snapshot.store(Arc::new(snapshot));
+        if let Some(reactors) = self.reactors.get() {
+            reactors.send(|_| Message::Changed);
+        }
+        made.shadowed
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn needs_restart(before: &Settings, after: &Settings) -> Vec<&'static str> {
+    let fixed = [
+        (before.listen != after.listen, "listeners"),
+        (
+            before.worker_pool_size != after.worker_pool_size,
+            "server.worker_pool_size",
+        ),
+        (before.engine != after.engine, "server.engine"),
+        (before.logging != after.logging, "logging"),
+    ];
+    let changed = fixed.iter().filter(|(changed, _)| *changed);
+    changed.map(|&(_, what)| what).collect()
+}
+
+/// The endpoints behind the routes of a configuration.
+#[must_use]
+pub fn names_in(snapshot: &Snapshot) -> Vec<Arc<Endpoint>> {
+    let mut names: Vec<Arc<Endpoint>> = Vec::new();
+    for route in snapshot.table.routes() {
+        if let RouteKind::Upstream(upstream) = &route.kind {
+            let endpoints = upstream.targets.iter().map(|target| &target.endpoint);
+            names.extend(endpoints.cloned());
+        }
+    }
+    names.sort_by_key(|endpoint| endpoint.id);
+    names.dedup_by_key(|endpoint| endpoint.id);
+    names
+}
