@@ -1,4 +1,4 @@
-//! Everything that is not traffic: the files, names, logs, signals. Makes
+//! Everything that is not traffic: the files, names, health, logs, signals. Makes
 //! snapshots and publishes them.
 
 pub mod check;
@@ -6,6 +6,7 @@ pub mod config;
 pub mod logs;
 pub mod machine;
 pub mod needs;
+pub mod probe;
 pub mod publish;
 pub mod report;
 pub mod resolve;

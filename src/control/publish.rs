@@ -11,6 +11,7 @@ use toron_reactor::Running;
 
 use super::config::finding::Finding;
 use super::config::{load, Inputs, Loaded, Rejected};
+use super::probe::Prober;
 use super::resolve::{Endpoints, Resolver};
 use crate::policy::router::{compile, Clash};
 use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
@@ -48,6 +49,7 @@ pub struct Publisher {
     /// Those to be told; none before they have started.
     reactors: OnceLock<Running<Message>>,
     resolver: Resolver,
+    prober: Prober,
     /// Held for a whole reload, waiting for names included, so that two never overtake each other.
     reloading: Mutex<()>,
     state: Mutex<State>,
@@ -67,6 +69,8 @@ impl Publisher {
     #[must_use]
     pub fn new(inputs: Inputs, snapshot: SharedSnapshot, kept: Kept, resolver: Resolver) -> Self {
         let first = snapshot.load_full();
+        let prober = Prober::default();
+        prober.watch(&first);
         let state = State {
             settings: Arc::clone(&first.settings),
             files: first.table.routes().to_vec(),
@@ -78,6 +82,7 @@ impl Publisher {
             snapshot,
             reactors: OnceLock::new(),
             resolver,
+            prober,
             reloading: Mutex::new(()),
             state: Mutex::new(state),
         }
@@ -133,6 +138,7 @@ impl Publisher {
         let made = compile(files.chain(state.discovered.iter().cloned()).collect());
         let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
         snapshot.keep_counters(&mut state.kept.counters);
+        self.prober.watch(&snapshot);
         self.snapshot.store(Arc::new(snapshot));
         if let Some(reactors) = self.reactors.get() {
             reactors.send(|_| Message::Changed);

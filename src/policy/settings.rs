@@ -516,6 +516,12 @@ pub struct Health {
 }
 
 impl Health {
+    /// Whether this can be the path (and query) of a probe.
+    #[must_use]
+    pub fn is_path(text: &str) -> bool {
+        text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && b != b'#')
+    }
+
     /// Whether there are active probes: then only they bring a target back that is out.
     #[must_use]
     pub fn is_probed(&self) -> bool {
