@@ -12,7 +12,8 @@ pub struct RandomTwo {
     sums: Vec<u64>,
 }
 
-/// Draws for one request. Where most targets are out, one is taken in order instead.
+/// Draws for one request. What has not been found by then (most targets are out, or one has most of
+/// the weight) is looked for in order.
 const DRAWS: usize = 16;
 
 impl RandomTwo {
@@ -44,15 +45,22 @@ impl RandomTwo {
                 _ if !usable(drawn) => {}
                 None => first = Some(drawn),
                 Some(first) if first == drawn => {}
-                Some(first) if load(drawn).is_below(load(first)) => return Some(drawn),
-                Some(first) => return Some(first),
+                Some(first) => return Some(less_loaded(first, drawn, load)),
             }
         }
-        first.or_else(|| {
-            let begin = self.random.usize(0..self.sums.len());
-            (begin..self.sums.len())
-                .chain(0..begin)
-                .find(|&i| usable(i))
-        })
+        let begin = self.random.usize(0..self.sums.len());
+        let mut rest = (begin..self.sums.len()).chain(0..begin);
+        let mut next = |but: Option<usize>| rest.find(|&i| but != Some(i) && usable(i));
+        let first = first.or_else(|| next(None))?;
+        let second = next(Some(first));
+        Some(second.map_or(first, |second| less_loaded(first, second, load)))
+    }
+}
+
+fn less_loaded(first: usize, second: usize, load: impl Fn(usize) -> Load) -> usize {
+    if load(second).is_below(load(first)) {
+        second
+    } else {
+        first
     }
 }
