@@ -51,6 +51,8 @@ fn sum(a: Tally, b: Tally) -> Tally {
         cut: a.cut + b.cut,
         none: a.none + b.none,
         tunnels: a.tunnels + b.tunnels,
+        out: a.out + b.out,
+        trial: a.trial + b.trial,
         turns: a.turns + b.turns,
     }
 }
@@ -103,6 +105,8 @@ fn every_seed_keeps_the_promises() {
         tally.cut,
         tally.none,
         tally.tunnels,
+        tally.out,
+        tally.trial,
     ] {
         assert!(seldom > count / 50, "{tally:?}");
     }

@@ -118,8 +118,8 @@ impl Scene {
 
     /// No target is above its cap (R19); without probes one of each route is up, and one request at
     /// a time is the trial of another (R20).
-    fn check_targets(&self) {
-        let mut held = 0;
+    fn check_targets(&mut self) {
+        let (mut held, mut out, mut trial) = (0, 0, 0);
         let mut up = HashSet::new();
         for (route, target, state) in self.snapshot.targets() {
             let RouteKind::Upstream(upstream) = &route.kind else {
@@ -131,14 +131,19 @@ impl Scene {
             held += in_flight as usize;
             match state.standing() {
                 Standing::Up => drop(up.insert(route.id)),
-                Standing::Out => {}
-                Standing::OnTrial => assert!(in_flight > 0, "the trial of {url} is lost"),
+                Standing::Out => out = 1,
+                Standing::OnTrial => {
+                    trial = 1;
+                    assert!(in_flight > 0, "the trial of {url} is lost");
+                }
             }
         }
         assert!(held <= self.server().counts().exchanges, "{held} places");
         let pools = self.snapshot.table.routes().iter();
         let pools = pools.filter(|route| matches!(route.kind, RouteKind::Upstream(_)));
         assert_eq!(up.len(), pools.count(), "a route without any target");
+        self.ledger.tally.out += out;
+        self.ledger.tally.trial += trial;
     }
 
     /// No route is above its cap (I12), and whatever holds a slot has a client connection (I14).

@@ -86,8 +86,8 @@ routes:
     algorithm: least_conn
     target_max_concurrency: 1
     retries: 2
-    consecutive_failures: 2
-    cooldown_period: 1s
+    consecutive_failures: 1
+    cooldown_period: 300ms
   - prefix: /fixed
     status: 200
     body: fixed

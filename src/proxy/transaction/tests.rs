@@ -348,15 +348,17 @@ fn check_blame(before: &Transaction, input: Input, list: &[Order]) {
     let context = || format!("{before:?}\n--{input:?}-->\n{list:?}");
     let blames = list.iter().filter(|o| **o == Order::Blame).count();
     assert!(blames <= 1, "{}", context());
-    let its_own = match input {
-        Input::ConnectFailed(ConnectFailure::Failed) => !before.other_address,
-        Input::UpstreamGone { response_begun } => !before.reused || response_begun,
-        Input::Tick => list.iter().any(|order| {
+    let its_own = if let Input::UpstreamGone { response_begun } = input {
+        // A stale connection is replaced once, or costs a request that cannot be repeated.
+        !before.reused || response_begun
+    } else if input == Input::Tick {
+        list.iter().any(|order| {
             let timeouts = [Verdict::ConnectFailed, Verdict::ResponseHeaderTimeout];
             let elsewhere = matches!(order, Order::Connect { .. });
             elsewhere || timeouts.iter().any(|v| *order == Order::Answer(*v))
-        }),
-        _ => false,
+        })
+    } else {
+        input == Input::ConnectFailed(ConnectFailure::Failed) && !before.other_address
     };
     let waits = matches!(before.download, Download::Waiting | Download::Interim);
     assert_eq!(blames == 1, its_own && waits, "{}", context());
