@@ -263,6 +263,8 @@ impl Transaction {
 
     fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
         self.connect_at = None;
+        self.failure = Verdict::ConnectFailed;
+        self.other_address = false;
         // Body bytes that came with the head may be more than the upstream takes at once.
         self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
         self.reused = reused;

@@ -258,7 +258,7 @@ fn r22_a_target_that_goes_is_not_probed_any_more() {
 
 #[test]
 fn r20_thousands_of_targets_are_probed_within_an_interval_each() {
-    const TARGETS: usize = 3000;
+    const TARGETS: usize = 1500;
     let name = |n: usize| format!("127.1.{}.{}:81", n / 250, n % 250 + 1);
     let list: Vec<String> = (0..TARGETS)
         .map(|n| format!("'http://{}'", name(n)))
@@ -269,8 +269,8 @@ fn r20_thousands_of_targets_are_probed_within_an_interval_each() {
     let mut counts = vec![0; TARGETS];
     // Three intervals; every third target swallows its probes.
     let mut open: Vec<Remote> = Vec::new();
-    for _ in 0..150 {
-        stage.pass(Duration::from_millis(100));
+    for _ in 0..75 {
+        stage.pass(Duration::from_millis(200));
         for (n, door) in doors.iter().enumerate() {
             while let Some(remote) = door.accept() {
                 counts[n] += 1;
