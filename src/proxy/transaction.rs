@@ -165,12 +165,6 @@ impl Transaction {
             Input::BadHead => self.answer(now, Verdict::InvalidResponse, &mut out),
             Input::InterimSent => self.interim_sent(),
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
-            Input::Taken { bytes, queued } => {
-                if self.writing.taken(now, bytes, queued) {
-                    self.client_too_slow = true;
-                    self.sever(&mut out);
-                }
-            }
             Input::DownloadWaits(side) => self.download_waits(now, side),
             Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
             Input::BadResponseBody => self.sever(&mut out),
@@ -179,7 +173,7 @@ impl Transaction {
                 self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             }
             Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
-            Input::Acknowledged(by) => self.acknowledged(now, by),
+            Input::Acknowledged { by, bytes, left } => self.acknowledged(now, by, bytes, left),
             Input::Tick => self.tick(now, &mut out),
         }
         self.check();
@@ -235,6 +229,35 @@ impl Transaction {
         self.facts.keep_alive && !self.client_eof
     }
 
+    /// Whether the end of what the client sends ends the exchange, should nothing of the request stand
+    /// in front of it, or by the rule of the route (I39). Once the final response is on its way to a
+    /// client whose body is not wanted any more, only a reset says that it has gone: it may just have
+    /// stopped sending.
+    #[must_use]
+    pub fn minds_fin(&self) -> bool {
+        match (self.upload, self.download) {
+            (_, Download::Answering | Download::Done | Download::Tunnel) | (Upload::Tunnel, _) => {
+                false
+            }
+            (Upload::Stopped, Download::Moving) => self.limits.half_close_aborts,
+            (
+                Upload::Collecting
+                | Upload::Held
+                | Upload::Head
+                | Upload::Moving
+                | Upload::Done
+                | Upload::Stopped,
+                Download::Waiting | Download::Interim | Download::Moving,
+            ) => self.limits.half_close_aborts || !self.source_done,
+        }
+    }
+
+    /// A FIN behind the whole request means that the client has gone, too (I39).
+    #[must_use]
+    pub fn half_close_aborts(&self) -> bool {
+        self.limits.half_close_aborts
+    }
+
     /// The client has been cut, or is about to be, because it did not keep up.
     #[must_use]
     pub fn client_was_too_slow(&self) -> bool {
@@ -259,48 +282,6 @@ impl Transaction {
         self.came_whole = self.source_done;
         self.reading.pause(now);
         self.connect_again(now, false, false, out);
-    }
-
-    fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
-        self.connect_at = None;
-        self.failure = Verdict::ConnectFailed;
-        self.other_address = false;
-        // Body bytes that came with the head may be more than the upstream takes at once.
-        self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
-        self.reused = reused;
-        self.upload = Upload::Head;
-        out.push(Order::SendHead);
-    }
-
-    fn connect_failed(&mut self, now: Time, why: ConnectFailure, out: &mut Orders) {
-        match why {
-            ConnectFailure::Failed | ConnectFailure::NoResources if self.other_address => {
-                self.dial_next(now, out);
-            }
-            ConnectFailure::Failed => {
-                out.push(Order::Blame);
-                if !self.connect_elsewhere(now, Verdict::ConnectFailed, out) {
-                    self.answer(now, Verdict::ConnectFailed, out);
-                }
-            }
-            // Nothing was tried, so it is no retry; other targets may be different in this.
-            ConnectFailure::NoAddress => self.pass_over(now, Verdict::NoAddress, out),
-            ConnectFailure::NoResources => self.pass_over(now, Verdict::NoResources, out),
-            ConnectFailure::TargetsFull => self.answer(now, Verdict::TargetsFull, out),
-            ConnectFailure::TargetsUnhealthy => self.answer(now, Verdict::TargetsUnhealthy, out),
-        }
-    }
-
-    /// Each address has its own time to connect: the first may be one that swallows everything.
-    fn dial_next(&mut self, now: Time, out: &mut Orders) {
-        self.other_address = false;
-        self.connect_at = after(now, self.limits.connect_timeout);
-        out.push(Order::DialNext);
-    }
-
-    fn pass_over(&mut self, now: Time, failure: Verdict, out: &mut Orders) {
-        self.failure = failure;
-        self.connect_again(now, false, true, out);
     }
 
     fn head_sent(&mut self, now: Time, out: &mut Orders) {
@@ -457,47 +438,6 @@ impl Transaction {
             Download::Done if self.upload == Upload::Tunnel => self.sever(out),
             Download::Answering | Download::Done => {}
         }
-    }
-
-    /// Tries another target, if retries are left (R21).
-    fn connect_elsewhere(&mut self, now: Time, failure: Verdict, out: &mut Orders) -> bool {
-        let may = self.retries_left > 0;
-        if may {
-            self.retries_left -= 1;
-            self.pass_over(now, failure, out);
-        }
-        may
-    }
-
-    fn connect_again(&mut self, now: Time, fresh: bool, other_target: bool, out: &mut Orders) {
-        self.upload = Upload::Held;
-        self.failed_in_head = false;
-        self.other_address = false;
-        self.response_header_at = None;
-        self.upstream_idle_at = None;
-        self.continue_at = None;
-        self.connect_at = after(now, self.limits.connect_timeout);
-        out.push(Order::Connect {
-            fresh,
-            other_target,
-        });
-    }
-
-    /// The request can be sent again from what is kept, and doing so cannot execute it twice.
-    /// (`HeadSent` not come means that bytes may have been written: they may have been executed.)
-    fn is_replayable(&self) -> bool {
-        self.facts.idempotent
-            && match self.upload {
-                // Whatever of the body came later has not been read yet, or is gone.
-                Upload::Held | Upload::Head => true,
-                Upload::Done => self.came_whole,
-                Upload::Stopped => self.failed_in_head,
-                Upload::Collecting | Upload::Moving | Upload::Tunnel => false,
-            }
-    }
-
-    fn may_resend(&self) -> bool {
-        (self.reused && !self.resent) || self.retries_left > 0
     }
 
     fn interim_head(&mut self, now: Time, is_continue: bool, out: &mut Orders) {
@@ -666,11 +606,10 @@ impl Transaction {
     }
 }
 
+mod connecting;
 mod deadlines;
 mod slow;
 
-#[cfg(test)]
-mod targets;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

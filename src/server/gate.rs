@@ -15,8 +15,7 @@ use crate::http::RequestHead;
 use crate::policy::firewall::{Cause, Client, Decision};
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::window::Window;
-use crate::proxy::writing::QUOTA;
+use crate::proxy::writing::Writing;
 
 impl Server {
     /// A new connection: decided before a byte of it is read.
@@ -73,11 +72,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         cause.answer().write(&Rendering::CLOSE, &mut text);
         buf.extend(&text);
         self.core.scratch = text;
-        let mut window = Window::new(TOLD_TOTAL, QUOTA);
-        window.run(self.now());
+        let mut writing = Writing::new(TOLD_TOTAL);
+        writing.run(self.now());
         session.phase = Phase::Answering {
             then: ClientEnd::Linger,
-            window,
+            writing,
         };
         self.send(session, buf, Tag::Answer);
     }

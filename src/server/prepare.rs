@@ -182,6 +182,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 upstream: None,
                 request: None,
                 collected: None,
+                fin_is_harmless: false,
                 upstream_busy: false,
                 upstream_touched: false,
                 interim_seen: false,
@@ -192,7 +193,6 @@ impl<E: Engine> Kit<'_, '_, E> {
                 status: 0,
                 bytes_in: 0,
                 bytes_out: 0,
-                bytes_taken: 0,
                 host: Vec::new(),
                 log: Vec::new(),
             });
@@ -206,6 +206,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.tried = Tried::none();
         exchange.dials = 0;
         exchange.address = None;
+        exchange.fin_is_harmless = false;
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
         exchange.interim_seen = false;

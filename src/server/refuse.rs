@@ -7,8 +7,7 @@ use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::Version;
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::window::Window;
-use crate::proxy::writing::QUOTA;
+use crate::proxy::writing::Writing;
 
 /// Why a request goes no further, and what becomes of its connection.
 #[derive(Clone, Copy, Debug)]
@@ -87,9 +86,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             ClientEnd::Close if session.has_leftover() => ClientEnd::Linger,
             then => then,
         };
-        let mut window = Window::new(self.core.snapshot.settings.write_timeout, QUOTA);
-        window.run(now);
-        session.phase = Phase::Answering { then, window };
+        let mut writing = Writing::new(self.core.snapshot.settings.write_timeout);
+        writing.run(now);
+        session.phase = Phase::Answering { then, writing };
         session.since = now;
         session.served = session.served.saturating_add(1);
         self.core.requests += 1;

@@ -42,7 +42,7 @@ pub struct Machine {
 /// A server in a world.
 pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u64) -> Machine {
     let shared = Arc::new(ArcSwap::new(Arc::clone(snapshot)));
-    let shared = Shared::new(shared, 1, 1, "simulated", None);
+    let shared = Shared::new(shared, 1, 1, None);
     let listener = world.listen(server_address(), 64).unwrap();
     let (address, mailbox) = mailbox();
     let server = Server::new(Arc::clone(&shared), 0, seed);

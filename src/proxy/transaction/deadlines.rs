@@ -45,8 +45,9 @@ impl Transaction {
             self.answer(now, Verdict::ClientTooSlow, out);
         } else if due(self.tunnel_idle_at) {
             self.sever(out);
-        } else if let Some(first) = self.writing.look(now) {
-            out.push(Order::Look { first });
+        } else if self.writing.is_over(now) {
+            self.client_too_slow = true;
+            self.sever(out);
         } else if due(self.upstream_idle_at) {
             self.answer(now, Verdict::UpstreamIdle, out);
         } else if due(self.continue_at) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use toron_reactor::Time;
 
-use super::tests::limits;
-use super::*;
+use super::super::*;
+use super::limits;
 
 const T0: Time = Time(5_000_000_000);
 
