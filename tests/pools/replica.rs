@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,8 @@ struct State {
     health: u16,
     requests: usize,
     probes: usize,
-    sockets: Vec<TcpStream>,
+    sockets: Vec<(u64, TcpStream)>,
+    accepted: u64,
     stopping: bool,
 }
 
@@ -48,7 +49,8 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("replica state")
+        // A wait that fails is a failure of its own; whoever cleans up goes on.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,6 +78,7 @@ impl Replica {
                 requests: 0,
                 probes: 0,
                 sockets: Vec::new(),
+                accepted: 0,
                 stopping: false,
             }),
             changed: Condvar::new(),
@@ -108,7 +111,7 @@ impl Replica {
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.join().expect("the replica's acceptor");
         }
-        for socket in self.shared.lock().sockets.drain(..) {
+        for (_, socket) in self.shared.lock().sockets.drain(..) {
             let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             let _ = socket.shutdown(std::net::Shutdown::Read);
         }
@@ -158,7 +161,7 @@ impl Replica {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{}: {what} awaited: {state:?}", self.addr);
             let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.expect("replica state").0;
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -182,15 +185,14 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             continue;
         };
         let _ = stream.set_nodelay(true);
-        state.sockets.push(kept);
+        state.accepted += 1;
+        let id = state.accepted;
+        state.sockets.push((id, kept));
         drop(state);
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {
-            let port = stream.peer_addr().map(|addr| addr.port());
             serve(&stream, &shared);
-            let other =
-                |s: &TcpStream| s.peer_addr().map(|a| a.port()).ok() != port.as_ref().ok().copied();
-            shared.lock().sockets.retain(other);
+            shared.lock().sockets.retain(|(other, _)| *other != id);
             shared.changed.notify_all();
         });
     }
@@ -220,7 +222,8 @@ fn serve(mut stream: &TcpStream, shared: &Shared) {
         shared.changed.notify_all();
         let mut now = behaviour;
         while now == Behaviour::Hold && !state.stopping {
-            state = shared.changed.wait(state).expect("replica state");
+            let waited = shared.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
             now = state.behaviour;
         }
         drop(state);

@@ -158,9 +158,11 @@ fn canned(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledger) {
     // A stale connection is noticed too late: only what can be sent again is.
     let once = !request.idempotent() || request.body_length() > 0;
     let stale = once && *answer == Answer::UpstreamClosed;
-    // Others may hold the memory.
+    // Others may hold the memory, or the targets that are not dead.
+    let taken = request.route == Route::Pool && *answer == Answer::ConnectFailed;
+    ledger.refused |= taken;
     let memory = *answer == Answer::BufferMemory;
-    if ledger.is_strict(id) && !stale && !memory && fate != Fate::Open {
+    if ledger.is_strict(id) && !stale && !memory && !taken && fate != Fate::Open {
         assert_eq!(fate, Fate::Canned(*answer), "{request:?}");
         if ledger.plan.calm {
             not_late(now, id, *answer, ledger);
