@@ -91,6 +91,8 @@ struct Case {
     log: bool,
     /// Further settings of the route.
     route: &'static str,
+    /// Further settings of the process.
+    config: &'static str,
 }
 
 /// The writer's part, between turns: what a writer that keeps up does.
@@ -107,7 +109,8 @@ fn allocations<E: NativeEngine>(case: &Case) -> u64 {
     // The firewall keeps an account, and lets everything in.
     let config = "server: {host: 127.0.0.1}\nfirewall: {rate_limit_rps: 1000000, \
                   rate_limit_burst: 1000000, adaptive_rate_limit: true, allow: [192.0.2.1]}\n";
-    let loaded = load_texts(config, Some(&routes), &mut Endpoints::default()).unwrap();
+    let config = config.to_owned() + case.config;
+    let loaded = load_texts(&config, Some(&routes), &mut Endpoints::default()).unwrap();
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
     let (log, source) = access_log::channel();
     let shared = Shared::new(snapshot, 1, 1, case.log.then_some(log));
@@ -142,6 +145,7 @@ const GET: Case = Case {
     end: b"hello",
     log: false,
     route: "",
+    config: "",
 };
 
 const POST: Case = Case {
@@ -151,6 +155,7 @@ const POST: Case = Case {
     end: b"0\r\n\r\n",
     log: false,
     route: "",
+    config: "",
 };
 
 const CHUNKED: Case = Case {
@@ -166,9 +171,22 @@ const PASSED_THROUGH: Case = Case {
     ..CHUNKED
 };
 
+/// An answer of toron's own, with `Date` and a line in the log.
+const EDGE: Case = Case {
+    request: b"GET /health HTTP/1.1\r\nHost: t.example\r\n\r\n",
+    end: b"{\"status\":\"ok\"}",
+    log: true,
+    ..GET
+};
+
 fn nothing_is_allocated<E: NativeEngine>() {
     let logged = Case { log: true, ..GET };
-    for case in [GET, POST, CHUNKED, PASSED_THROUGH, logged] {
+    let in_json = Case {
+        config: "logging: {format: json}\n",
+        ..logged
+    };
+    let logged = Case { log: true, ..GET };
+    for case in [GET, POST, CHUNKED, PASSED_THROUGH, logged, in_json, EDGE] {
         let counted = allocations::<E>(&case);
         let request = String::from_utf8_lossy(case.request);
         assert_eq!(

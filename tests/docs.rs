@@ -1,13 +1,18 @@
 //! Holds the documents to the code: every key of the configuration is documented once, with the default
 //! that the code has; what has no effect yet is marked †, in docs/configuration.md by setting and in
-//! docs/rules.md by rule; examples can be used as they stand; links lead somewhere.
+//! docs/rules.md by rule; every reason stands in docs/operations.md; examples can be used as they stand;
+//! links lead somewhere.
 //!
-//! The marks follow from src/control/config/pending.rs. `TORON_UPDATE_DOCS=1 cargo test --test docs`
-//! writes them anew.
+//! The marks follow from src/control/config/pending.rs, the reasons from src/http/reason.rs.
+//! `TORON_UPDATE_DOCS=1 cargo test --test docs` writes both anew.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "docs/files.rs"]
 mod files;
+#[path = "docs/metrics.rs"]
+mod metrics;
+#[path = "docs/reasons.rs"]
+mod reasons;
 #[path = "docs/table.rs"]
 mod table;
 
@@ -18,6 +23,7 @@ use std::process::{Command, Output};
 use toron::control::config::pending::not_in_effect;
 use toron::control::config::{known_keys, load_texts, Loaded};
 use toron::control::resolve::Endpoints;
+use toron::policy::settings::{ProcessSources, Settings};
 
 use table::{cells, documented, quoted, rows, Row};
 
@@ -46,6 +52,11 @@ fn root() -> &'static Path {
 
 fn read(file: &str) -> String {
     std::fs::read_to_string(root().join(file)).unwrap()
+}
+
+/// Whether what follows from the code is to be written anew.
+fn updates() -> bool {
+    std::env::var_os("TORON_UPDATE_DOCS").is_some_and(|v| v == "1")
 }
 
 #[test]
@@ -160,10 +171,15 @@ fn effective(key: &str, value: Option<&str>) -> Result<String, String> {
     let (config, routes) = with(key, value);
     match load_texts(&config, Some(&routes), &mut Endpoints::default()) {
         Ok(Loaded { snapshot, .. }) => {
+            // Not where they stand.
+            let settings = Settings {
+                sources: ProcessSources::default(),
+                ..(*snapshot.settings).clone()
+            };
             let route = &snapshot.table.routes()[0];
             Ok(format!(
                 "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
-                snapshot.settings,
+                settings,
                 route.host,
                 route.prefix,
                 route.methods,
@@ -265,14 +281,14 @@ fn hold(file: &str, expected: &str) {
     if text == expected {
         return;
     }
-    if std::env::var_os("TORON_UPDATE_DOCS").is_some_and(|v| v == "1") {
+    if updates() {
         std::fs::write(root().join(file), expected).unwrap();
         return;
     }
     let both = text.lines().zip(expected.lines());
     let different: Vec<_> = both.filter(|(is, should)| is != should).collect();
     panic!(
-        "the marks in {file} are not those of src/control/config/pending.rs; \
+        "{file} is not as the code has it; \
          TORON_UPDATE_DOCS=1 cargo test --test docs writes them anew: {different:#?}"
     );
 }

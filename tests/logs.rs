@@ -4,14 +4,17 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use rustix::process::Signal;
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 use support::client::Client;
 use support::process::{OnDrop, Process};
 use support::setup::Engine;
 use support::toron::listening_on;
-use support::upstream::{Script, Step, Then, Upstream};
+use support::upstream::{Connection, Script, Step, Then, Upstream, When};
 use support::{TempDir, PATIENCE};
 
 #[test]
@@ -45,6 +48,21 @@ fn every_request_has_its_line() {
     process.signal(Signal::TERM);
     assert!(process.wait(PATIENCE).is_some());
     let log = std::fs::read_to_string(&log).unwrap();
+    let target = upstream.addr;
+    let ends: Vec<&str> = log
+        .lines()
+        .map(|line| line.split_once(" by=").unwrap().1)
+        .collect();
+    assert_eq!(
+        ends,
+        [
+            "- reason=-",
+            "toron reason=no_route",
+            "toron reason=declared_too_large",
+            "- reason=-",
+            "toron reason=bad_request_line",
+        ]
+    );
     let lines: Vec<&str> = log
         .lines()
         .map(|line| line.split_once(' ').expect("a time in front").1)
@@ -53,30 +71,142 @@ fn every_request_has_its_line() {
     assert_eq!(
         lines,
         [
-            "127.0.0.1 GET t.example /up/a route=\"/up\" status=200",
-            "127.0.0.1 GET t.example /none route=\"-\" status=404",
-            "127.0.0.1 POST t.example /small route=\"-\" status=413",
-            "127.0.0.1 GET t.example /health route=\"-\" status=200",
-            "127.0.0.1 - - - route=\"-\" status=400",
+            &format!(
+                "127.0.0.1 GET t.example /up/a route=\"/up\" target=http://{target} status=200"
+            ),
+            "127.0.0.1 GET t.example /none route=\"-\" target=- status=404",
+            "127.0.0.1 POST t.example /small route=\"/small\" target=- status=413",
+            "127.0.0.1 GET t.example /health route=\"-\" target=- status=200",
+            "127.0.0.1 - - - route=\"-\" target=- status=400",
         ]
     );
 }
 
+/// Both logs in JSON: every line is an object, and what ended a request is said there, too, also of
+/// one that toron answered with a configured answer, one that the client left, and a connection that
+/// was refused before it was read.
+#[test]
+fn logs_in_json() {
+    for engine in Engine::ALL {
+        let upstream = Upstream::start();
+        upstream.set_script(Script {
+            answers: vec![vec![Step::Hang]],
+            repeat_last: true,
+            when: When::AfterHead,
+            ..Script::default()
+        });
+        let text = format!(
+            "server: {{host: 127.0.0.1, port: 0, engine: {}, worker_pool_size: 1}}\n\
+             logging: {{format: json, access_log: access.log}}\n\
+             firewall: {{deny: [127.0.0.9]}}\n\
+             routes:\n\
+             - {{prefix: /late, header_deadline: 100ms, header_deadline_response: {{status: 418}},\n\
+             \x20  target: 'http://{}'}}\n\
+             - {{prefix: /waits, target: 'http://{}'}}\n",
+            engine.name(),
+            upstream.addr,
+            upstream.addr
+        );
+        let message = |line: &str| -> Option<String> {
+            let line: Value = serde_json::from_str(line).unwrap();
+            assert!(line["time"].is_string() && line["target"].is_string());
+            (line["level"] == "INFO").then(|| line["message"].as_str().unwrap().to_owned())
+        };
+        let (dir, mut process) = started(&text);
+        let listening = |line: &str| listening_on(&message(line)?);
+        let addr = process.wait_line(PATIENCE, listening);
+        let ask = |request: &str| {
+            let mut client = Client::connect(addr, PATIENCE).unwrap();
+            client.send(request.as_bytes(), PATIENCE);
+            client
+        };
+        let mut late = ask("GET /late HTTP/1.1\r\nHost: t.example\r\n\r\n");
+        assert!(late.receive_responses(1, PATIENCE));
+        assert_eq!(late.parsed().responses[0].status, 418);
+        late.close();
+        let mut waits = ask("GET /waits HTTP/1.1\r\nHost: t.example\r\n\r\n");
+        let seen =
+            |n| move |all: &[Connection]| all.iter().flat_map(Connection::heads).count() == n;
+        assert!(upstream.wait_for(PATIENCE, seen(2)));
+        waits.reset();
+        let gone = |all: &[Connection]| all.iter().all(|c| c.ended.is_some());
+        assert!(upstream.wait_for(PATIENCE, gone));
+        let mut partly = ask("GET / HTTP/1.1\r\nHo");
+        partly.shutdown_write();
+        assert!(partly.receive_until_end(PATIENCE));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let denied: SocketAddr = "127.0.0.9:0".parse().unwrap();
+        socket.bind(&denied.into()).unwrap();
+        socket.connect(&addr.into()).unwrap();
+        let mut denied = Client::over(socket.into());
+        assert!(denied.receive_responses(1, PATIENCE));
+        denied.close();
+        process.signal(Signal::TERM);
+        assert!(process.wait(PATIENCE).is_some());
+        let objects = |name: &str| -> Vec<Value> {
+            let text = std::fs::read_to_string(dir.join(name)).unwrap();
+            text.lines()
+                .map(|l| serde_json::from_str(l).unwrap())
+                .collect()
+        };
+        assert!(
+            process
+                .log_lines()
+                .iter()
+                .filter_map(|l| message(l))
+                .count()
+                > 1
+        );
+        let ends: Vec<_> = objects("access.log")
+            .iter()
+            .map(|line| {
+                let text = |key: &str| line[key].as_str().unwrap_or("-").to_owned();
+                let words = ["client", "path", "ended_by", "reason"].map(text);
+                (line["status"].as_u64(), words.join(" "))
+            })
+            .collect();
+        let end = |status, words: &str| (status, words.to_owned());
+        assert_eq!(
+            ends,
+            [
+                end(Some(418), "127.0.0.1 /late toron header_deadline"),
+                end(None, "127.0.0.1 /waits client client_left_waiting"),
+                end(None, "127.0.0.1 - client client_left_head"),
+                end(Some(403), "127.0.0.9 - firewall denied"),
+            ]
+        );
+        let late = &objects("access.log")[0];
+        let target = format!("http://{}", upstream.addr);
+        assert_eq!(late["target"], target.as_str(), "{late}");
+        assert!(late["total_us"].as_u64() >= Some(100_000), "{late}");
+        assert!(
+            late["connect_us"].is_u64() && late["first_byte_us"].is_null(),
+            "{late}"
+        );
+    }
+}
+
 /// A toron with this configuration and what it says.
-fn with_config(text: &str) -> (TempDir, Process, std::net::SocketAddr) {
+fn with_config(text: &str) -> (TempDir, Process, SocketAddr) {
+    let (dir, process) = started(text);
+    let addr = process.wait_line(PATIENCE, listening_on);
+    (dir, process, addr)
+}
+
+fn started(text: &str) -> (TempDir, Process) {
     let dir = TempDir::new("logs");
     let config = dir.join("config.yaml");
     std::fs::write(&config, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
     command.arg("serve").arg("-c").arg(&config);
+    command.current_dir(dir.path());
     let process = Process::spawn(command, "toron", OnDrop::Kill);
-    let addr = process.wait_line(PATIENCE, listening_on);
-    (dir, process, addr)
+    (dir, process)
 }
 
 /// The first warning about `path`, which is asked for until there is one: a line a second is
 /// written, whatever it is about.
-fn warning_about(process: &Process, addr: std::net::SocketAddr, path: &str) -> String {
+fn warning_about(process: &Process, addr: SocketAddr, path: &str) -> String {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
         let mut client = Client::connect(addr, PATIENCE).unwrap();

@@ -1,6 +1,6 @@
 //! Slots after a storm (I14): requests to a capped route that end in every way there is, on either
-//! side; afterwards exactly the cap fits, not one more or fewer. 5,000 requests on each engine, and
-//! 100,000 in the long form (`TORON_SOAK=1`, make soak).
+//! side; afterwards exactly the cap fits, not one more or fewer, and the metrics add up. 5,000 requests
+//! on each engine, and 100,000 in the long form (`TORON_SOAK=1`, make soak).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,6 +18,7 @@ use endings::{Ending, Random, ENDINGS};
 use origin::Origin;
 use support::bulkheads::{await_in_flight, read_out, ADMIN_KEY};
 use support::client::Client;
+use support::metrics::scrape;
 use support::setup::{Engine, Route, Settings};
 use support::toron::Toron;
 use support::{soak, PATIENCE};
@@ -93,6 +94,8 @@ struct Storm<'a> {
     ended: AtomicU64,
     /// Of those that wait for a limit in time, some only at a time: they would hold all the slots.
     slow: AtomicUsize,
+    /// Statuses that clients saw, by their first digit; 0 is none.
+    seen: [AtomicU64; 6],
 }
 
 impl Storm<'_> {
@@ -112,7 +115,9 @@ impl Storm<'_> {
         loop {
             let mut client =
                 Client::connect(self.toron.addr, PATIENCE).expect("connect in the storm");
-            match (ending.play)(&mut client, random) {
+            let status = (ending.play)(&mut client, random);
+            self.seen[usize::from(status / 100)].fetch_add(1, Ordering::Relaxed);
+            match status {
                 503 => seen.full += 1,
                 status if ending.allowed.contains(&status) => {
                     seen.own += 1;
@@ -164,6 +169,46 @@ impl Storm<'_> {
     }
 }
 
+/// What toron counted: every request that was received has ended, in a response or in none, and there
+/// are at least as many of each kind as clients saw (some had left before the answer came).
+fn the_metrics_add_up(storm: &Storm<'_>) {
+    let deadline = Instant::now() + PATIENCE;
+    let found = loop {
+        let found = scrape(storm.toron);
+        if found.count("toron_requests_in_flight", &[]) == 0 {
+            break found;
+        }
+        assert!(Instant::now() < deadline, "{:?}", found.samples);
+    };
+    found.check();
+    found.adds_up();
+    for (digit, seen) in storm.seen.iter().enumerate().skip(1) {
+        let (class, seen) = (format!("{digit}xx"), seen.load(Ordering::Relaxed));
+        let counted = found.sum("toron_requests_total", &[("class", &class)]);
+        println!("  {class}: {counted} counted, {seen} seen");
+        assert!(counted >= seen, "{class}: {counted} counted, {seen} seen");
+    }
+    let stormy = |reason| {
+        found.count(
+            "toron_refusals_total",
+            &[("route", "/s"), ("reason", reason)],
+        )
+    };
+    for reason in [
+        "client_left_body",
+        "client_left_waiting",
+        "client_left_response",
+        "route_full",
+    ] {
+        assert!(stormy(reason) > 0, "{reason}");
+    }
+    // Every request of a capped route that ends without a response has a reason.
+    let aborts = [("route", "/s"), ("class", "none")];
+    let aborts = found.count("toron_requests_total", &aborts);
+    let reasons = found.sum("toron_refusals_total", &[("route", "/s")]);
+    assert!(reasons >= aborts, "{reasons} reasons, {aborts} aborts");
+}
+
 /// Asks for more slots than there are, all to be held.
 fn exactly_the_cap_fits(toron: &Toron, origin: &Origin) {
     let ask = |_| {
@@ -209,6 +254,7 @@ fn i14_after_the_storm_exactly_the_cap_fits(engine: Engine) {
         count,
         ended: AtomicU64::new(0),
         slow: AtomicUsize::new(0),
+        seen: Default::default(),
     };
     let began = Instant::now();
     let seen = storm.rage();
@@ -223,6 +269,7 @@ fn i14_after_the_storm_exactly_the_cap_fits(engine: Engine) {
         );
         assert!(*own > 0, "{}: never came about", ending.name);
     }
+    the_metrics_add_up(&storm);
     assert!(toron.process_mut().is_running(), "the proxy has ended");
 
     // The same counter, under the same key, without the short limits.

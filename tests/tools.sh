@@ -6,19 +6,24 @@ set -euo pipefail
 # Debian puts nginx where only root's PATH looks.
 PATH="$PATH:/usr/sbin:/sbin"
 
-packages=()
 need() { # need PROGRAM PACKAGE
   command -v "$1" >/dev/null || packages+=("$2")
 }
-need nginx nginx-light
-need wrk wrk
-need haproxy haproxy
-need curl curl
-need sha256sum coreutils
-need unshare util-linux
-need sysctl procps
-need ip iproute2
-need ethtool ethtool
+look() {
+  packages=()
+  need nginx nginx-light
+  need wrk wrk
+  need haproxy haproxy
+  need curl curl
+  need sha256sum coreutils
+  need unshare util-linux
+  need sysctl procps
+  need ip iproute2
+  need ethtool ethtool
+  # The one that the tests run, whatever else PATH has: Debian's packages are for it alone.
+  /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || packages+=(python3-prometheus-client)
+}
+look
 
 if [ ${#packages[@]} -eq 0 ]; then
   exit 0
@@ -40,14 +45,5 @@ export DEBIAN_FRONTEND=noninteractive
 "${run[@]}" apt-get update -q </dev/null || fail "apt-get update failed"
 "${run[@]}" apt-get install -y -q --no-install-recommends "${packages[@]}" </dev/null \
   || fail "apt-get install failed"
-packages=()
-need nginx nginx-light
-need wrk wrk
-need haproxy haproxy
-need curl curl
-need sha256sum coreutils
-need unshare util-linux
-need sysctl procps
-need ip iproute2
-need ethtool ethtool
+look
 [ ${#packages[@]} -eq 0 ] || fail "they are not there although they were installed"

@@ -263,6 +263,9 @@ pub trait Engine {
     /// The monotonic time, read once per turn (and at creation).
     fn now(&self) -> Time;
 
+    /// The monotonic time at this very moment: reads the clock.
+    fn clock(&self) -> Time;
+
     /// Starts an operation. Its events carry `key`.
     fn submit(&mut self, key: Key, op: Op) -> OpId;
 

@@ -342,6 +342,10 @@ impl Engine for EpollEngine {
         self.now
     }
 
+    fn clock(&self) -> Time {
+        sys::monotonic()
+    }
+
     fn submit(&mut self, key: Key, op: Op) -> OpId {
         self.start(key, op)
     }

@@ -354,6 +354,10 @@ impl Engine for UringEngine {
         self.now
     }
 
+    fn clock(&self) -> Time {
+        sys::monotonic()
+    }
+
     fn submit(&mut self, key: Key, op: Op) -> OpId {
         self.start(key, op)
     }

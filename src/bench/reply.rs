@@ -2,7 +2,7 @@
 
 use crate::http::chunk::{Decoder, Event};
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
-use crate::http::{field_slots, Asked, HeadScanner, ResponseBody, ResponseFacts, Scan};
+use crate::http::{field_slots, Asked, HeadScanner, Reason, ResponseBody, ResponseFacts, Scan};
 
 /// Most fields of a response head.
 const MOST_FIELDS: usize = 128;
@@ -132,7 +132,7 @@ impl Reader {
                 return Ok(None);
             }
             Scan::Complete { .. } | Scan::Incomplete => return Err("head_too_large"),
-            Scan::Bad(reason) => return Err(reason),
+            Scan::Bad(reason) => return Err(reason.code()),
         };
         let whole = if before == 0 { bytes } else { &self.carry };
         let facts = parse(whole.get(..len).unwrap_or_default(), to_head)?;
@@ -190,7 +190,7 @@ impl Reader {
                     }
                     Event::NeedMore => Ok(None),
                     Event::Done => Ok(Some((step.consumed, true))),
-                    Event::Fault(fault) => Err(fault.reason()),
+                    Event::Fault(fault) => Err(fault.code()),
                 }
             }
         }
@@ -210,7 +210,7 @@ fn parse(head: &[u8], to_head: bool) -> Result<ResponseFacts, &'static str> {
         upgrade: false,
     };
     let parsed = response::parse(head, asked, &mut slots);
-    parsed.map(|r| r.facts).map_err(|invalid| invalid.reason)
+    parsed.map(|r| r.facts).map_err(Reason::code)
 }
 
 #[cfg(test)]

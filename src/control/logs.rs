@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{bounded, Receiver, Sender};
 
-use crate::policy::settings::{LogSink, Logging};
+use crate::policy::settings::{LogFormat, LogSink, Logging};
 use crate::server::access_log::LogSource;
 
 /// Has a log file opened again (SIGUSR1 after a rotation).
@@ -150,6 +150,9 @@ pub fn start_error_log(logging: &Logging) -> io::Result<ErrorLog> {
         dropped,
     };
     let mut builder = env_logger::Builder::new();
+    if logging.format == LogFormat::Json {
+        builder.format(write_record);
+    }
     builder
         .filter_level(logging.level)
         .parse_default_env()
@@ -157,6 +160,17 @@ pub fn start_error_log(logging: &Logging) -> io::Result<ErrorLog> {
     // Only the first start in a process can set the logger.
     let _ = builder.try_init();
     Ok(ErrorLog { sender, reopener })
+}
+
+/// One JSON object a line.
+fn write_record(out: &mut impl Write, record: &log::Record<'_>) -> io::Result<()> {
+    let line = serde_json::json!({
+        "time": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        "level": record.level().as_str(),
+        "target": record.target(),
+        "message": record.args().to_string(),
+    });
+    writeln!(out, "{line}")
 }
 
 fn write_lines(mut out: impl Write, mail: &Receiver<ErrorMail>, dropped: &AtomicU64) {
@@ -232,10 +246,7 @@ fn write_batches(mut out: impl Write, source: &LogSource) {
         }
         let dropped = source.dropped.load(Ordering::Relaxed);
         if dropped != told {
-            log::warn!(
-                "access log: {} batches of lines were dropped",
-                dropped - told
-            );
+            log::warn!("access log: {} lines were dropped", dropped - told);
             told = dropped;
         }
     }

@@ -16,6 +16,7 @@ use super::resolve::{Endpoints, Resolver};
 use crate::policy::router::{compile, Clash};
 use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
 use crate::policy::snapshot::{Counters, SharedSnapshot, Snapshot};
+use crate::server::metrics::reloads::Reloads;
 use crate::server::Message;
 
 /// How long a change waits for names to resolve; after that requests get a 502 until they do.
@@ -26,7 +27,7 @@ pub const FIRST_RESOLVE: Duration = Duration::from_secs(2);
 pub struct Kept {
     /// Addresses of targets and the identity of their idle connections.
     pub endpoints: Endpoints,
-    /// Requests in flight, and the state of targets.
+    /// What is counted by route, and the state of targets.
     pub counters: Counters,
 }
 
@@ -48,6 +49,8 @@ pub struct Publisher {
     snapshot: SharedSnapshot,
     /// Those to be told; none before they have started.
     reactors: OnceLock<Running<Message>>,
+    /// Where reloads are counted.
+    reloads: OnceLock<Arc<Reloads>>,
     resolver: Resolver,
     prober: Prober,
     /// Held for a whole reload, waiting for names included, so that two never overtake each other.
@@ -81,6 +84,7 @@ impl Publisher {
             inputs,
             snapshot,
             reactors: OnceLock::new(),
+            reloads: OnceLock::new(),
             resolver,
             prober,
             reloading: Mutex::new(()),
@@ -96,6 +100,11 @@ impl Publisher {
             .send(|_| Message::Changed);
     }
 
+    /// From now on reloads are counted there, too.
+    pub fn count_in(&self, reloads: Arc<Reloads>) {
+        self.reloads.get_or_init(|| reloads);
+    }
+
     /// The settings in force.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
@@ -104,6 +113,17 @@ impl Publisher {
 
     /// Reads both files anew and publishes what they say. A bad file changes nothing.
     pub fn reload(&self) -> Result<Applied, Rejected> {
+        let outcome = self.try_reload();
+        if let Some(reloads) = self.reloads.get() {
+            match &outcome {
+                Ok(_) => reloads.count_applied(),
+                Err(_) => reloads.count_rejected(),
+            }
+        }
+        outcome
+    }
+
+    fn try_reload(&self) -> Result<Applied, Rejected> {
         let _one_at_a_time = lock(&self.reloading);
         let Loaded {
             snapshot, warnings, ..

@@ -304,15 +304,15 @@ fn deadlines(route: &Route) -> Vec<String> {
     let mut parts = Parts(Vec::new());
     let (limits, sources) = (&route.limits, &route.limit_sources);
     let read = off_or(limits.read_timeout);
-    parts.add("read", "read_timeout", &read, sources.read_timeout);
+    parts.add("read", "read_timeout", &read, sources.read_timeout.by);
     let write = off_or(limits.write_timeout);
-    parts.add("write", "write_timeout", &write, sources.write_timeout);
+    parts.add("write", "write_timeout", &write, sources.write_timeout.by);
     if let RouteKind::Upstream(_) = route.kind {
         body_deadlines(&mut parts, limits, sources);
         upstream_deadlines(&mut parts, limits, sources);
         total_deadlines(&mut parts, limits, sources);
         let mode = limits.chunked_mode.as_str();
-        let by = sources.chunked_mode;
+        let by = sources.chunked_mode.by;
         parts.add("chunked", "inbound_chunked_mode", mode, by);
     }
     parts.0
@@ -330,12 +330,17 @@ impl Parts {
 
 fn body_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     let body = limits.body_timeout.map_or("off".to_owned(), show_duration);
-    parts.add("body", "body_timeout", &body, sources.body_timeout);
+    parts.add("body", "body_timeout", &body, sources.body_timeout.by);
     let rate = match limits.min_body_rate {
         0 => "off".to_owned(),
         rate => show_rate(rate),
     };
-    parts.add("body rate", "min_body_rate", &rate, sources.min_body_rate);
+    parts.add(
+        "body rate",
+        "min_body_rate",
+        &rate,
+        sources.min_body_rate.by,
+    );
     if limits.client_half_close == HalfClose::Abort {
         parts.add("half-close", "client_half_close", "aborts", SetBy::Route);
     }
@@ -343,20 +348,20 @@ fn body_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
 
 fn upstream_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     let head = off_or(limits.response_header_timeout);
-    let by = sources.response_header_timeout;
+    let by = sources.response_header_timeout.by;
     parts.add("response header", "response_header_timeout", &head, by);
     let idle = off_or(limits.upstream_idle_timeout);
-    let by = sources.upstream_idle_timeout;
+    let by = sources.upstream_idle_timeout.by;
     parts.add("upstream idle", "upstream_idle_timeout", &idle, by);
     let upgrade = off_or(limits.upgrade_idle_timeout);
-    let by = sources.upgrade_idle_timeout;
+    let by = sources.upgrade_idle_timeout.by;
     parts.add("upgrade idle", "upgrade_idle_timeout", &upgrade, by);
 }
 
 fn total_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     if let Some(deadline) = limits.header_deadline {
         let shown = show_duration(deadline);
-        let by = sources.header_deadline;
+        let by = sources.header_deadline.by;
         parts.add("header deadline", "header_deadline", &shown, by);
     }
     if let Some(deadline) = limits.request_deadline {

@@ -107,6 +107,7 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     }
     // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
     drop(listeners);
+    publisher.count_in(Arc::clone(&shared.reloads));
     publisher.tell(pool.running());
     let process = Process {
         publisher,

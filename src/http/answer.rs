@@ -3,6 +3,7 @@
 
 use super::field::Name;
 use super::framing::never_has_body;
+use super::reason::Reason;
 use super::syntax::Version;
 use super::write::{push_field, push_length, push_persistence, push_status_line};
 
@@ -103,6 +104,10 @@ pub struct Rendering<'a> {
     pub keep_alive: bool,
     /// The methods for `Allow`; [`ALLOW_ALL`] when empty.
     pub allow: &'a str,
+    /// The value of `Date` (RFC 9110 section 6.6.1); none when empty.
+    pub date: &'a [u8],
+    /// The refusal that `X-Toron-Reason` is to name.
+    pub explain: Option<Reason>,
 }
 
 impl Rendering<'_> {
@@ -112,29 +117,28 @@ impl Rendering<'_> {
         head_only: false,
         keep_alive: false,
         allow: "",
+        date: b"",
+        explain: None,
     };
 }
 
 struct Entry {
     status: u16,
-    code: &'static str,
     body: &'static str,
     closes: bool,
 }
 
-const fn keeps(status: u16, code: &'static str, body: &'static str) -> Entry {
+const fn keeps(status: u16, body: &'static str) -> Entry {
     Entry {
         status,
-        code,
         body,
         closes: false,
     }
 }
 
-const fn closes(status: u16, code: &'static str, body: &'static str) -> Entry {
+const fn closes(status: u16, body: &'static str) -> Entry {
     Entry {
         status,
-        code,
         body,
         closes: true,
     }
@@ -144,41 +148,102 @@ impl Answer {
     #[rustfmt::skip]
     fn entry(&self) -> Entry {
         match self {
-            Answer::BadRequest => closes(400, "bad_request", r#"{"error":"400 Bad Request"}"#),
-            Answer::Unauthorized => keeps(401, "admin_key", r#"{"error":"401 Unauthorized"}"#),
-            Answer::AdminSubnet => keeps(403, "admin_subnet", r#"{"error":"403 Forbidden: Access denied by administrative subnet policy"}"#),
-            Answer::AddressBlocked { .. } => keeps(403, "blocked", r#"{"error":"403 Forbidden: Address is blocked"}"#),
-            Answer::NotFound => keeps(404, "no_route", r#"{"error":"404 Not Found"}"#),
-            Answer::MethodNotAllowed => keeps(405, "method", r#"{"error":"405 Method Not Allowed"}"#),
-            Answer::ConnectRefused => closes(405, "connect", r#"{"error":"405 Method Not Allowed"}"#),
-            Answer::RequestTimeout => closes(408, "request_timeout", r#"{"error":"408 Request Timeout"}"#),
-            Answer::DeclaredTooLarge => closes(413, "declared_too_large", r#"{"error":"413 Payload Too Large: request Content-Length exceeds effective route limit"}"#),
-            Answer::BodyTooLarge => closes(413, "body_too_large", r#"{"error":"413 Payload Too Large"}"#),
-            Answer::ExpectationFailed => closes(417, "expectation", r#"{"error":"417 Expectation Failed"}"#),
-            Answer::RateLimited { .. } => keeps(429, "rate_limit", r#"{"error":"429 Too Many Requests: Rate limit exceeded"}"#),
-            Answer::HeadTooLarge => closes(431, "head_too_large", r#"{"error":"431 Request Header Fields Too Large"}"#),
-            Answer::UnsupportedCoding => closes(501, "unsupported_coding", r#"{"error":"501 Not Implemented: Unsupported Transfer-Encoding"}"#),
-            Answer::ChunkedDisabled => closes(501, "chunked_disabled", r#"{"error":"501 Not Implemented: Inbound chunked transfer encoding is disabled"}"#),
-            Answer::ConnectFailed => keeps(502, "connect_failed", r#"{"error":"502 Bad Gateway: Upstream connection failed"}"#),
-            Answer::InvalidResponse => keeps(502, "invalid_response", r#"{"error":"502 Bad Gateway: Invalid upstream response"}"#),
-            Answer::UpstreamClosed => keeps(502, "upstream_closed", r#"{"error":"502 Bad Gateway: Upstream closed the connection"}"#),
-            Answer::NameNotResolved => keeps(502, "name_not_resolved", r#"{"error":"502 Bad Gateway: Upstream name does not resolve"}"#),
-            Answer::RouteFull => keeps(503, "route_full", r#"{"error":"503 Service Unavailable: Route concurrency limit reached"}"#),
-            Answer::BufferMemory => keeps(503, "buffer_memory", r#"{"error":"503 Service Unavailable: Buffer memory exhausted"}"#),
-            Answer::TargetsFull => keeps(503, "targets_full", r#"{"error":"503 Service Unavailable: All upstream targets are at capacity"}"#),
-            Answer::TargetsUnhealthy => keeps(503, "targets_unhealthy", r#"{"error":"503 Service Unavailable: All upstream targets are unhealthy"}"#),
-            Answer::LocalResources => keeps(503, "local_resources", r#"{"error":"503 Service Unavailable: Out of local resources"}"#),
-            Answer::ConnectionLimit => closes(503, "connection_limit", r#"{"error":"503 Service Unavailable: Connection limit reached"}"#),
-            Answer::AddressConnectionLimit => closes(503, "address_connection_limit", r#"{"error":"503 Service Unavailable: Per-address connection limit reached"}"#),
-            Answer::HeaderTimeout => keeps(504, "response_header_timeout", r#"{"error":"504 Gateway Timeout: Upstream response header timeout expired"}"#),
-            Answer::UpstreamIdle => keeps(504, "upstream_idle_timeout", r#"{"error":"504 Gateway Timeout: Upstream idle timeout expired"}"#),
-            Answer::HeaderDeadline => keeps(504, "header_deadline", r#"{"error":"504 Gateway Timeout: Request timed out"}"#),
-            Answer::RequestDeadline => keeps(504, "request_deadline", r#"{"error":"504 Gateway Timeout: Request deadline exceeded"}"#),
-            Answer::VersionNotSupported => closes(505, "unsupported_version", r#"{"error":"505 HTTP Version Not Supported"}"#),
-            Answer::Healthy => keeps(200, "health", r#"{"status":"ok"}"#),
-            Answer::Draining => keeps(503, "draining", r#"{"status":"draining"}"#),
-            Answer::Options => keeps(200, "options", ""),
+            Answer::BadRequest => closes(400, r#"{"error":"400 Bad Request"}"#),
+            Answer::Unauthorized => keeps(401, r#"{"error":"401 Unauthorized"}"#),
+            Answer::AdminSubnet => keeps(403, r#"{"error":"403 Forbidden: Access denied by administrative subnet policy"}"#),
+            Answer::AddressBlocked { .. } => keeps(403, r#"{"error":"403 Forbidden: Address is blocked"}"#),
+            Answer::NotFound => keeps(404, r#"{"error":"404 Not Found"}"#),
+            Answer::MethodNotAllowed => keeps(405, r#"{"error":"405 Method Not Allowed"}"#),
+            Answer::ConnectRefused => closes(405, r#"{"error":"405 Method Not Allowed"}"#),
+            Answer::RequestTimeout => closes(408, r#"{"error":"408 Request Timeout"}"#),
+            Answer::DeclaredTooLarge => closes(413, r#"{"error":"413 Payload Too Large: request Content-Length exceeds effective route limit"}"#),
+            Answer::BodyTooLarge => closes(413, r#"{"error":"413 Payload Too Large"}"#),
+            Answer::ExpectationFailed => closes(417, r#"{"error":"417 Expectation Failed"}"#),
+            Answer::RateLimited { .. } => keeps(429, r#"{"error":"429 Too Many Requests: Rate limit exceeded"}"#),
+            Answer::HeadTooLarge => closes(431, r#"{"error":"431 Request Header Fields Too Large"}"#),
+            Answer::UnsupportedCoding => closes(501, r#"{"error":"501 Not Implemented: Unsupported Transfer-Encoding"}"#),
+            Answer::ChunkedDisabled => closes(501, r#"{"error":"501 Not Implemented: Inbound chunked transfer encoding is disabled"}"#),
+            Answer::ConnectFailed => keeps(502, r#"{"error":"502 Bad Gateway: Upstream connection failed"}"#),
+            Answer::InvalidResponse => keeps(502, r#"{"error":"502 Bad Gateway: Invalid upstream response"}"#),
+            Answer::UpstreamClosed => keeps(502, r#"{"error":"502 Bad Gateway: Upstream closed the connection"}"#),
+            Answer::NameNotResolved => keeps(502, r#"{"error":"502 Bad Gateway: Upstream name does not resolve"}"#),
+            Answer::RouteFull => keeps(503, r#"{"error":"503 Service Unavailable: Route concurrency limit reached"}"#),
+            Answer::BufferMemory => keeps(503, r#"{"error":"503 Service Unavailable: Buffer memory exhausted"}"#),
+            Answer::TargetsFull => keeps(503, r#"{"error":"503 Service Unavailable: All upstream targets are at capacity"}"#),
+            Answer::TargetsUnhealthy => keeps(503, r#"{"error":"503 Service Unavailable: All upstream targets are unhealthy"}"#),
+            Answer::LocalResources => keeps(503, r#"{"error":"503 Service Unavailable: Out of local resources"}"#),
+            Answer::ConnectionLimit => closes(503, r#"{"error":"503 Service Unavailable: Connection limit reached"}"#),
+            Answer::AddressConnectionLimit => closes(503, r#"{"error":"503 Service Unavailable: Per-address connection limit reached"}"#),
+            Answer::HeaderTimeout => keeps(504, r#"{"error":"504 Gateway Timeout: Upstream response header timeout expired"}"#),
+            Answer::UpstreamIdle => keeps(504, r#"{"error":"504 Gateway Timeout: Upstream idle timeout expired"}"#),
+            Answer::HeaderDeadline => keeps(504, r#"{"error":"504 Gateway Timeout: Request timed out"}"#),
+            Answer::RequestDeadline => keeps(504, r#"{"error":"504 Gateway Timeout: Request deadline exceeded"}"#),
+            Answer::VersionNotSupported => closes(505, r#"{"error":"505 HTTP Version Not Supported"}"#),
+            Answer::Healthy => keeps(200, r#"{"status":"ok"}"#),
+            Answer::Draining => keeps(503, r#"{"status":"draining"}"#),
+            Answer::Options => keeps(200, ""),
         }
+    }
+
+    /// What the client is told about `reason`; `None` where it is told nothing, because it has gone
+    /// or its response has begun.
+    #[rustfmt::skip]
+    pub fn to(reason: Reason) -> Option<Answer> {
+        use Reason as R;
+        Some(match reason {
+            R::BareCr | R::BareLf | R::EmptyLines | R::BadMethod | R::BadRequestLine | R::BadTarget
+            | R::BadVersion | R::FragmentInTarget | R::UserinfoInTarget | R::BadAuthority
+            | R::ObsFold | R::SpaceBeforeFirstField | R::EmptyFieldName | R::SpaceBeforeColon
+            | R::NoColon | R::BadFieldName | R::ControlByte | R::BadHead
+            | R::TooManyConnectionOptions | R::MissingHost | R::BadHost | R::RepeatedHost
+            | R::BadContentLength | R::ConflictingLengths | R::LengthAndCoding | R::CodingOnHttp10
+            | R::ObfuscatedCoding | R::ChunkedNotLast
+            | R::PathNotRooted | R::PathAboveRoot | R::BadPathByte | R::BadPathEscape
+            | R::EncodedNul | R::EncodedDotSegment | R::PathTooLong
+            | R::ProxyHeaderMissing | R::ProxyLineTooLong | R::ProxyLineMalformed
+            | R::ProxyVersionOrCommand | R::ProxyHeaderTooLong | R::ProxyAddresses
+            | R::ChunkSize | R::ChunkSizeTooLarge | R::ChunkExtensionByte
+            | R::ChunkExtensionTooLong | R::ChunkBareLf | R::ChunkBareCr | R::ChunkDataEnd
+            | R::BadTrailer | R::ForbiddenTrailer
+            | R::AdminRequest => Answer::BadRequest,
+            R::UnsupportedVersion => Answer::VersionNotSupported,
+            R::ConnectMethod => Answer::ConnectRefused,
+            R::UnsupportedCoding => Answer::UnsupportedCoding,
+            R::UnknownExpectation => Answer::ExpectationFailed,
+            R::HeadTooLarge | R::TooManyFields | R::ForwardedHeadTooLarge
+            | R::TrailersTooLarge => Answer::HeadTooLarge,
+            R::HeaderTimeout | R::ReadTimeout | R::MinBodyRate
+            | R::BodyTimeout => Answer::RequestTimeout,
+            R::NoRoute | R::AdminDisabled => Answer::NotFound,
+            R::MethodNotAllowed => Answer::MethodNotAllowed,
+            R::AdminSubnet => Answer::AdminSubnet,
+            R::AdminKey => Answer::Unauthorized,
+            R::DeclaredTooLarge => Answer::DeclaredTooLarge,
+            R::BodyTooLarge => Answer::BodyTooLarge,
+            R::ChunkedDisabled => Answer::ChunkedDisabled,
+            R::BufferMemory => Answer::BufferMemory,
+            R::RouteFull => Answer::RouteFull,
+            R::Denied | R::Blocked | R::AutoBlocked => Answer::AddressBlocked { retry_after: None },
+            R::RateLimit => Answer::RateLimited { retry_after: 1 },
+            R::ConnectionLimit => Answer::ConnectionLimit,
+            R::AddressConnectionLimit => Answer::AddressConnectionLimit,
+            R::HeaderDeadline => Answer::HeaderDeadline,
+            R::RequestDeadline => Answer::RequestDeadline,
+            R::ConnectFailed | R::ConnectTimeout => Answer::ConnectFailed,
+            R::NameNotResolved => Answer::NameNotResolved,
+            R::LocalResources => Answer::LocalResources,
+            R::TargetsFull => Answer::TargetsFull,
+            R::TargetsUnhealthy => Answer::TargetsUnhealthy,
+            R::UpstreamClosed => Answer::UpstreamClosed,
+            R::ResponseHeaderTimeout => Answer::HeaderTimeout,
+            R::UpstreamIdleTimeout => Answer::UpstreamIdle,
+            R::BadStatusLine | R::ResponseHead | R::ResponseHeadTooLarge | R::ResponseFraming
+            | R::UnaskedUpgrade => Answer::InvalidResponse,
+            R::BlockedByHand | R::WriteTimeout | R::UpgradeIdleTimeout | R::Shutdown
+            | R::ResponseBody | R::ResponseTruncated | R::UpstreamLeftTunnel
+            | R::ClientLeftHead | R::ClientLeftBody | R::ClientLeftWaiting
+            | R::ClientLeftResponse | R::ClientLeftTunnel | R::ClientHalfClosed => return None,
+        })
     }
 
     /// The status code.
@@ -189,11 +254,6 @@ impl Answer {
     /// The literal body.
     pub fn body(&self) -> &'static str {
         self.entry().body
-    }
-
-    /// A stable name, the same in logs, metrics and the refusals endpoint.
-    pub fn code(&self) -> &'static str {
-        self.entry().code
     }
 
     /// Whether the client connection ends with this answer in any case. Where
@@ -227,6 +287,7 @@ impl Answer {
         let entry = self.entry();
         let keep_alive = rendering.keep_alive && !entry.closes;
         push_status_line(out, entry.status, b"");
+        push_common(rendering, out);
         if !entry.body.is_empty() {
             push_field(out, b"Content-Type", b"application/json");
         }
@@ -248,6 +309,16 @@ impl Answer {
         }
         finish(rendering, keep_alive, entry.body.as_bytes(), out);
         keep_alive
+    }
+}
+
+/// What answers of every kind may have.
+fn push_common(rendering: &Rendering<'_>, out: &mut Vec<u8>) {
+    if !rendering.date.is_empty() {
+        push_field(out, b"Date", rendering.date);
+    }
+    if let Some(reason) = rendering.explain {
+        push_field(out, b"X-Toron-Reason", reason.code().as_bytes());
     }
 }
 
@@ -278,6 +349,12 @@ impl FixedAnswer<'_> {
     /// hold no control bytes.
     pub fn write(&self, rendering: &Rendering<'_>, out: &mut Vec<u8>) -> bool {
         push_status_line(out, self.status, b"");
+        let dated = |(name, _): &(String, String)| name.eq_ignore_ascii_case("date");
+        let date = match self.fields.iter().any(dated) {
+            true => b"",
+            false => rendering.date,
+        };
+        push_common(&Rendering { date, ..*rendering }, out);
         for (name, value) in self.fields {
             let kind = Name::of(name);
             if !kind.is_hop_by_hop() && kind != Name::ContentLength {
@@ -292,6 +369,25 @@ impl FixedAnswer<'_> {
         finish(rendering, rendering.keep_alive, body, out);
         rendering.keep_alive
     }
+}
+
+/// Appends the head of a 200 whose body follows piece by piece: chunked, or up to the close to
+/// HTTP/1.0. Returns whether the client connection goes on.
+pub fn write_piecewise_head(
+    media_type: &str,
+    rendering: &Rendering<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let chunked = rendering.client == Version::Http11;
+    let keep_alive = rendering.keep_alive && chunked;
+    push_status_line(out, 200, b"");
+    push_field(out, b"Content-Type", media_type.as_bytes());
+    if chunked {
+        push_field(out, b"Transfer-Encoding", b"chunked");
+    }
+    push_common(rendering, out);
+    finish(rendering, keep_alive, &[], out);
+    keep_alive
 }
 
 /// The interim response that invites a body (I11).

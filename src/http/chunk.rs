@@ -3,6 +3,7 @@
 //! size, bounded extensions and trailers.
 
 use super::field::Name;
+use super::reason::Reason;
 use super::syntax::{is_tchar, text_run};
 
 /// Most bytes of extensions behind one chunk size.
@@ -54,26 +55,7 @@ pub enum Event {
     /// The body is complete; what is left of the input is the next message.
     Done,
     /// The coding is broken.
-    Fault(ChunkFault),
-}
-
-/// How the coding is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkFault {
-    /// 400, with a reason code.
-    Bad(&'static str),
-    /// 431: more than [`MAX_TRAILERS`] bytes of trailers.
-    TrailersTooLarge,
-}
-
-impl ChunkFault {
-    /// The reason code for log and refusals.
-    pub fn reason(self) -> &'static str {
-        match self {
-            ChunkFault::Bad(reason) => reason,
-            ChunkFault::TrailersTooLarge => "trailers_too_large",
-        }
-    }
+    Fault(Reason),
 }
 
 /// The outcome of one call of [`Decoder::feed`].
@@ -99,7 +81,7 @@ enum State {
     TrailerLf,
     EndLf,
     Done,
-    Failed(ChunkFault),
+    Failed(Reason),
 }
 
 /// Incremental decoder of one chunked body.
@@ -242,42 +224,40 @@ impl Decoder {
         }
     }
 
-    fn next(&mut self, b: u8, trailers: &mut Vec<u8>) -> Result<State, ChunkFault> {
+    fn next(&mut self, b: u8, trailers: &mut Vec<u8>) -> Result<State, Reason> {
         match (self.state, b) {
             (State::Size, b';') if self.digits > 0 => self.extension(),
             (State::Size, b'\r') if self.digits > 0 => Ok(State::SizeLf),
             (State::Size, b) => self.size_digit(b),
             (State::Extension, b'\r') => Ok(State::SizeLf),
-            (State::Extension, b'\n') => Err(ChunkFault::Bad("chunk_bare_lf")),
+            (State::Extension, b'\n') => Err(Reason::ChunkBareLf),
             (State::Extension, b'\t' | b' '..=b'~' | 0x80..) => self.extension(),
-            (State::Extension, _) => Err(ChunkFault::Bad("chunk_extension_byte")),
+            (State::Extension, _) => Err(Reason::ChunkExtensionByte),
             (State::SizeLf, b'\n') => Ok(self.begin_chunk()),
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => Ok(State::Size),
-            (State::DataCr | State::DataLf, _) => Err(ChunkFault::Bad("chunk_data_end")),
+            (State::DataCr | State::DataLf, _) => Err(Reason::ChunkDataEnd),
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
             (State::EndLf, b'\n') => Ok(State::Done),
-            (State::SizeLf | State::EndLf, _) => Err(ChunkFault::Bad("chunk_bare_cr")),
+            (State::SizeLf | State::EndLf, _) => Err(Reason::ChunkBareCr),
             (_, b) => self.trailer(b, trailers),
         }
     }
 
-    fn size_digit(&mut self, b: u8) -> Result<State, ChunkFault> {
-        let digit = char::from(b)
-            .to_digit(16)
-            .ok_or(ChunkFault::Bad("chunk_size"))?;
+    fn size_digit(&mut self, b: u8) -> Result<State, Reason> {
+        let digit = char::from(b).to_digit(16).ok_or(Reason::ChunkSize)?;
         if self.left >> 60 != 0 || self.digits >= MAX_SIZE_DIGITS {
-            return Err(ChunkFault::Bad("chunk_size_too_large"));
+            return Err(Reason::ChunkSizeTooLarge);
         }
         self.left = self.left << 4 | u64::from(digit);
         self.digits += 1;
         Ok(State::Size)
     }
 
-    fn extension(&mut self) -> Result<State, ChunkFault> {
+    fn extension(&mut self) -> Result<State, Reason> {
         self.extension += 1;
         if self.extension > MAX_EXTENSION {
-            return Err(ChunkFault::Bad("chunk_extension_too_long"));
+            return Err(Reason::ChunkExtensionTooLong);
         }
         Ok(State::Extension)
     }
@@ -292,7 +272,7 @@ impl Decoder {
         }
     }
 
-    fn trailer(&mut self, b: u8, trailers: &mut Vec<u8>) -> Result<State, ChunkFault> {
+    fn trailer(&mut self, b: u8, trailers: &mut Vec<u8>) -> Result<State, Reason> {
         let state = match (self.state, b) {
             (State::TrailerStart, b) if is_tchar(b) => {
                 self.line_start = trailers.len();
@@ -302,19 +282,19 @@ impl Decoder {
             (State::TrailerName, b':') => {
                 let name = trailers.get(self.line_start..).unwrap_or_default();
                 if is_forbidden(name) {
-                    return Err(ChunkFault::Bad("forbidden_trailer"));
+                    return Err(Reason::ForbiddenTrailer);
                 }
                 State::TrailerValue
             }
             (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => State::TrailerValue,
             (State::TrailerValue, b'\r') => State::TrailerLf,
             (State::TrailerLf, b'\n') => State::TrailerStart,
-            (State::TrailerLf, _) => return Err(ChunkFault::Bad("chunk_bare_cr")),
-            (_, b'\n') => return Err(ChunkFault::Bad("chunk_bare_lf")),
-            (_, _) => return Err(ChunkFault::Bad("bad_trailer")),
+            (State::TrailerLf, _) => return Err(Reason::ChunkBareCr),
+            (_, b'\n') => return Err(Reason::ChunkBareLf),
+            (_, _) => return Err(Reason::BadTrailer),
         };
         if trailers.len() >= MAX_TRAILERS {
-            return Err(ChunkFault::TrailersTooLarge);
+            return Err(Reason::TrailersTooLarge);
         }
         trailers.push(b);
         Ok(state)

@@ -3,6 +3,7 @@
 //! and refusing, this refuses: every repair is a way to make two parties see
 //! two different messages.
 
+use super::reason::Reason;
 use super::syntax::{decimal, is_token, trim_ows, Version};
 
 /// The body of a request.
@@ -36,15 +37,6 @@ pub enum ResponseBody {
     UntilClose,
 }
 
-/// Why a message has no usable length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FramingFault {
-    /// Broken or contradictory; the reason code says how.
-    Bad(&'static str),
-    /// A well formed transfer coding that toron does not have.
-    Unsupported,
-}
-
 /// Collects the framing fields of one head.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FramingFields {
@@ -52,15 +44,15 @@ pub struct FramingFields {
     coded: bool,
     chunked: bool,
     other: bool,
-    fault: Option<&'static str>,
+    fault: Option<Reason>,
 }
 
 impl FramingFields {
     /// Takes the value of one `Content-Length` field. Equal copies merge.
     pub fn content_length(&mut self, value: &[u8]) {
         match (decimal(value), self.length) {
-            (None, _) => self.fail("bad_content_length"),
-            (Some(n), Some(before)) if n != before => self.fail("conflicting_lengths"),
+            (None, _) => self.fail(Reason::BadContentLength),
+            (Some(n), Some(before)) if n != before => self.fail(Reason::ConflictingLengths),
             (Some(n), _) => self.length = Some(n),
         }
     }
@@ -74,7 +66,7 @@ impl FramingFields {
             .iter()
             .any(|&b| b != b' ' && !b.is_ascii_graphic())
         {
-            self.fail("obfuscated_coding");
+            self.fail(Reason::ObfuscatedCoding);
         }
         for element in untrimmed.split(|&b| b == b',') {
             self.coding(trim_ows(element));
@@ -87,17 +79,17 @@ impl FramingFields {
             .next()
             .map_or(element, trim_ows);
         if self.chunked {
-            self.fail("chunked_not_last");
+            self.fail(Reason::ChunkedNotLast);
         } else if element.eq_ignore_ascii_case(b"chunked") {
             self.chunked = true;
         } else if !is_token(name) || hides_chunked(element) {
-            self.fail("obfuscated_coding");
+            self.fail(Reason::ObfuscatedCoding);
         } else {
             self.other = true;
         }
     }
 
-    fn fail(&mut self, reason: &'static str) {
+    fn fail(&mut self, reason: Reason) {
         self.fault.get_or_insert(reason);
     }
 
@@ -107,24 +99,24 @@ impl FramingFields {
         self.length
     }
 
-    fn consistent(&self, version: Version) -> Result<(), FramingFault> {
+    fn consistent(&self, version: Version) -> Result<(), Reason> {
         if let Some(reason) = self.fault {
-            return Err(FramingFault::Bad(reason));
+            return Err(reason);
         }
         if self.coded && self.length.is_some() {
-            return Err(FramingFault::Bad("length_and_coding"));
+            return Err(Reason::LengthAndCoding);
         }
         if self.coded && version == Version::Http10 {
-            return Err(FramingFault::Bad("coding_on_http10"));
+            return Err(Reason::CodingOnHttp10);
         }
         if self.other {
-            return Err(FramingFault::Unsupported);
+            return Err(Reason::UnsupportedCoding);
         }
         Ok(())
     }
 
     /// The body of a request (I4).
-    pub fn request_body(&self, version: Version) -> Result<RequestBody, FramingFault> {
+    pub fn request_body(&self, version: Version) -> Result<RequestBody, Reason> {
         self.consistent(version)?;
         Ok(match (self.chunked, self.length) {
             (true, _) => RequestBody::Chunked,
@@ -140,7 +132,7 @@ impl FramingFields {
         version: Version,
         status: u16,
         to_head: bool,
-    ) -> Result<ResponseBody, FramingFault> {
+    ) -> Result<ResponseBody, Reason> {
         self.consistent(version)?;
         if to_head || never_has_body(status) {
             return Ok(ResponseBody::None);
@@ -183,7 +175,6 @@ pub fn towards_client(from: ResponseBody, client: Version) -> ResponseBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use FramingFault::{Bad, Unsupported};
 
     fn fields(lengths: &[&str], codings: &[&str]) -> FramingFields {
         let mut f = FramingFields::default();
@@ -219,10 +210,10 @@ mod tests {
             "1 2",
             "٣",
         ] {
-            assert_eq!(ask(&[bad]), Err(Bad("bad_content_length")), "{bad}");
+            assert_eq!(ask(&[bad]), Err(Reason::BadContentLength), "{bad}");
         }
-        assert_eq!(ask(&["5", "10"]), Err(Bad("conflicting_lengths")));
-        assert_eq!(ask(&["5", "x"]), Err(Bad("bad_content_length")));
+        assert_eq!(ask(&["5", "10"]), Err(Reason::ConflictingLengths));
+        assert_eq!(ask(&["5", "x"]), Err(Reason::BadContentLength));
     }
 
     #[test]
@@ -246,15 +237,15 @@ mod tests {
             " xchunked, chunked",
             " gzip;a=chunked",
         ] {
-            assert!(matches!(ask(&[bad]), Err(Bad(_))), "{bad:?}");
+            assert!(ask(&[bad]).is_err(), "{bad:?}");
         }
-        assert_eq!(ask(&["chunked, chunked"]), Err(Bad("chunked_not_last")));
-        assert_eq!(ask(&["chunked", "chunked"]), Err(Bad("chunked_not_last")));
-        assert_eq!(ask(&["chunked, gzip"]), Err(Bad("chunked_not_last")));
-        assert_eq!(ask(&["chunked", "identity"]), Err(Bad("chunked_not_last")));
-        assert_eq!(ask(&["gzip, chunked"]), Err(Unsupported));
-        assert_eq!(ask(&["gzip", "chunked"]), Err(Unsupported));
-        assert_eq!(ask(&[" gzip"]), Err(Unsupported));
+        assert_eq!(ask(&["chunked, chunked"]), Err(Reason::ChunkedNotLast));
+        assert_eq!(ask(&["chunked", "chunked"]), Err(Reason::ChunkedNotLast));
+        assert_eq!(ask(&["chunked, gzip"]), Err(Reason::ChunkedNotLast));
+        assert_eq!(ask(&["chunked", "identity"]), Err(Reason::ChunkedNotLast));
+        assert_eq!(ask(&["gzip, chunked"]), Err(Reason::UnsupportedCoding));
+        assert_eq!(ask(&["gzip", "chunked"]), Err(Reason::UnsupportedCoding));
+        assert_eq!(ask(&[" gzip"]), Err(Reason::UnsupportedCoding));
     }
 
     #[test]
@@ -262,17 +253,17 @@ mod tests {
         let both = fields(&["0"], &["chunked"]);
         assert_eq!(
             both.request_body(Version::Http11),
-            Err(Bad("length_and_coding"))
+            Err(Reason::LengthAndCoding)
         );
         let old = fields(&[], &["chunked"]);
         assert_eq!(
             old.request_body(Version::Http10),
-            Err(Bad("coding_on_http10"))
+            Err(Reason::CodingOnHttp10)
         );
         let unsupported = fields(&["5"], &["gzip"]);
         assert_eq!(
             unsupported.request_body(Version::Http11),
-            Err(Bad("length_and_coding"))
+            Err(Reason::LengthAndCoding)
         );
     }
 

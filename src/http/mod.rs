@@ -22,7 +22,6 @@
 //! | `request`        | a request head                                              |
 //! | `request_line`   | its first line, the forms of a target                       |
 //! | `reason`         | why anything is refused or cut off: the codes               |
-//! | `refusal`        | why a request is refused, and with which answer             |
 //! | `response`       | an upstream's response head                                 |
 //! | `path`           | normal form, prefixes, joining                              |
 //! | `chunk`          | the chunked coding, both ways                               |
@@ -44,7 +43,6 @@ pub mod method;
 pub mod path;
 pub mod proxy_protocol;
 pub mod reason;
-pub mod refusal;
 pub mod reply;
 pub mod request;
 mod request_line;
@@ -60,11 +58,10 @@ pub use forward::{write_request_head, Forward, UpstreamFraming};
 pub use framing::{RequestBody, ResponseBody};
 pub use method::Method;
 pub use reason::{Party, Reason};
-pub use refusal::RequestFault;
 pub use reply::{write_response_head, Reply};
 pub use request::{Expect, HeadLimits, RequestFacts, RequestHead, UpgradeAsked};
 pub use request_line::Target;
-pub use response::{Asked, InvalidResponse, ResponseFacts, ResponseHead};
+pub use response::{Asked, ResponseFacts, ResponseHead};
 pub use rewrite::Rewrite;
 pub use scan::{HeadScanner, Scan};
 pub use syntax::Version;

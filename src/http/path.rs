@@ -1,65 +1,33 @@
 //! Paths (I6): one normal form, made once, which both matcher and upstream see.
 
-/// Why a path is refused (400).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathFault {
-    /// It does not begin with `/`.
-    NotRooted,
-    /// Dot segments climb above `/`.
-    ClimbsAboveRoot,
-    /// A fragment, a backslash, `?`, or a byte that is not visible ASCII.
-    BadByte,
-    /// `%` without two hexadecimal digits.
-    BadEscape,
-    /// An encoded NUL.
-    EncodedNul,
-    /// Decoding an encoded slash (or backslash) would make a dot segment.
-    EncodedDotSegment,
-    /// The scratch buffer is shorter than the path.
-    NoRoom,
-}
-
-impl PathFault {
-    /// The reason code for log and refusals.
-    pub fn reason(self) -> &'static str {
-        match self {
-            PathFault::NotRooted => "path_not_rooted",
-            PathFault::ClimbsAboveRoot => "path_above_root",
-            PathFault::BadByte => "bad_path_byte",
-            PathFault::BadEscape => "bad_path_escape",
-            PathFault::EncodedNul => "encoded_nul",
-            PathFault::EncodedDotSegment => "encoded_dot_segment",
-            PathFault::NoRoom => "path_too_long",
-        }
-    }
-}
+use super::reason::Reason;
 
 /// The normal form of `raw`: percent-encoded unreserved characters decoded
 /// once, dot segments removed, everything else as sent. A path that is normal
 /// already is returned as it is; otherwise the result is written to `scratch`,
 /// which must be as long as `raw` (the normal form is never longer).
-pub fn normalise<'a>(raw: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], PathFault> {
+pub fn normalise<'a>(raw: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Reason> {
     if raw.first() != Some(&b'/') {
-        return Err(PathFault::NotRooted);
+        return Err(Reason::PathNotRooted);
     }
     if is_plainly_normal(raw)? {
         return Ok(raw);
     }
     let len = rebuild(raw, scratch)?;
-    scratch.get(..len).ok_or(PathFault::NoRoom)
+    scratch.get(..len).ok_or(Reason::PathTooLong)
 }
 
 /// Whether nothing in `raw` can need work: no escape and no segment that begins
 /// with a dot.
-fn is_plainly_normal(raw: &[u8]) -> Result<bool, PathFault> {
+fn is_plainly_normal(raw: &[u8]) -> Result<bool, Reason> {
     let mut plain = true;
     let mut before = 0;
     for &b in raw {
         match b {
-            b'#' | b'?' | b'\\' => return Err(PathFault::BadByte),
+            b'#' | b'?' | b'\\' => return Err(Reason::BadPathByte),
             b'%' => plain = false,
             b'.' if before == b'/' => plain = false,
-            b if !b.is_ascii_graphic() => return Err(PathFault::BadByte),
+            b if !b.is_ascii_graphic() => return Err(Reason::BadPathByte),
             _ => {}
         }
         before = b;
@@ -67,7 +35,7 @@ fn is_plainly_normal(raw: &[u8]) -> Result<bool, PathFault> {
     Ok(plain)
 }
 
-fn rebuild(raw: &[u8], out: &mut [u8]) -> Result<usize, PathFault> {
+fn rebuild(raw: &[u8], out: &mut [u8]) -> Result<usize, Reason> {
     let mut len = 0;
     let mut segments = raw
         .get(1..)
@@ -77,7 +45,7 @@ fn rebuild(raw: &[u8], out: &mut [u8]) -> Result<usize, PathFault> {
     while let Some(segment) = segments.next() {
         let last = segments.peek().is_none();
         let body = len + 1;
-        let end = body + decode(segment, out.get_mut(body..).ok_or(PathFault::NoRoom)?)?;
+        let end = body + decode(segment, out.get_mut(body..).ok_or(Reason::PathTooLong)?)?;
         let decoded = out.get(body..end).unwrap_or_default();
         let keeps_slash = match decoded {
             b"." => last,
@@ -86,43 +54,43 @@ fn rebuild(raw: &[u8], out: &mut [u8]) -> Result<usize, PathFault> {
                 len = kept
                     .iter()
                     .rposition(|&b| b == b'/')
-                    .ok_or(PathFault::ClimbsAboveRoot)?;
+                    .ok_or(Reason::PathAboveRoot)?;
                 last
             }
             _ => {
                 refuse_hidden_dots(decoded)?;
-                *out.get_mut(len).ok_or(PathFault::NoRoom)? = b'/';
+                *out.get_mut(len).ok_or(Reason::PathTooLong)? = b'/';
                 len = end;
                 false
             }
         };
         if keeps_slash {
-            *out.get_mut(len).ok_or(PathFault::NoRoom)? = b'/';
+            *out.get_mut(len).ok_or(Reason::PathTooLong)? = b'/';
             len += 1;
         }
     }
     if len == 0 {
-        *out.first_mut().ok_or(PathFault::NoRoom)? = b'/';
+        *out.first_mut().ok_or(Reason::PathTooLong)? = b'/';
         len = 1;
     }
     Ok(len)
 }
 
-fn decode(segment: &[u8], out: &mut [u8]) -> Result<usize, PathFault> {
+fn decode(segment: &[u8], out: &mut [u8]) -> Result<usize, Reason> {
     let mut rest = segment;
     let mut len = 0;
     while let [b, tail @ ..] = rest {
         let (piece, tail): (&[u8], _) = match (*b, tail) {
             (b'%', [high, low, tail @ ..]) => match escape(*high, *low)? {
-                0 => return Err(PathFault::EncodedNul),
+                0 => return Err(Reason::EncodedNul),
                 c if is_unreserved(c) => (&[c], tail),
                 _ => (rest.get(..3).unwrap_or_default(), tail),
             },
-            (b'%', _) => return Err(PathFault::BadEscape),
+            (b'%', _) => return Err(Reason::BadPathEscape),
             (_, tail) => (rest.get(..1).unwrap_or_default(), tail),
         };
         out.get_mut(len..len + piece.len())
-            .ok_or(PathFault::NoRoom)?
+            .ok_or(Reason::PathTooLong)?
             .copy_from_slice(piece);
         len += piece.len();
         rest = tail;
@@ -130,9 +98,9 @@ fn decode(segment: &[u8], out: &mut [u8]) -> Result<usize, PathFault> {
     Ok(len)
 }
 
-fn escape(high: u8, low: u8) -> Result<u8, PathFault> {
-    let digit = |b: u8| char::from(b).to_digit(16).ok_or(PathFault::BadEscape);
-    u8::try_from(digit(high)? * 16 + digit(low)?).map_err(|_| PathFault::BadEscape)
+fn escape(high: u8, low: u8) -> Result<u8, Reason> {
+    let digit = |b: u8| char::from(b).to_digit(16).ok_or(Reason::BadPathEscape);
+    u8::try_from(digit(high)? * 16 + digit(low)?).map_err(|_| Reason::BadPathEscape)
 }
 
 fn is_unreserved(b: u8) -> bool {
@@ -141,7 +109,7 @@ fn is_unreserved(b: u8) -> bool {
 
 /// An upstream that decodes `%2F` (or `%5C`, on a system where that is a
 /// separator) must not find a dot segment that the matcher has not seen.
-fn refuse_hidden_dots(segment: &[u8]) -> Result<(), PathFault> {
+fn refuse_hidden_dots(segment: &[u8]) -> Result<(), Reason> {
     let mut rest = segment;
     let mut part_start = true;
     let mut separators = 0;
@@ -164,7 +132,7 @@ fn refuse_hidden_dots(segment: &[u8]) -> Result<(), PathFault> {
         rest = rest.get(1..).unwrap_or_default();
     }
     if hidden && separators > 0 {
-        return Err(PathFault::EncodedDotSegment);
+        return Err(Reason::EncodedDotSegment);
     }
     Ok(())
 }

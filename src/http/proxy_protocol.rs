@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::reason::Reason;
 use super::syntax::decimal;
 
 /// The longest line of version 1, its line end included (section 2.1).
@@ -27,8 +28,8 @@ pub enum ProxyHeader {
         /// (`UNKNOWN`, `UNSPEC`, UNIX sockets): then it is the peer.
         source: Option<SocketAddr>,
     },
-    /// No header, with a reason code.
-    Invalid(&'static str),
+    /// No header, and why.
+    Invalid(Reason),
 }
 
 /// Reads the header at the front of `bytes`, strictly: what is not exactly of the one or the other
@@ -44,7 +45,7 @@ pub fn parse(bytes: &[u8]) -> ProxyHeader {
     } else if begins(b"PROXY ") {
         version_1(bytes)
     } else {
-        ProxyHeader::Invalid("proxy_header_missing")
+        ProxyHeader::Invalid(Reason::ProxyHeaderMissing)
     }
 }
 
@@ -52,7 +53,7 @@ fn version_1(bytes: &[u8]) -> ProxyHeader {
     let within = bytes.get(..LONGEST_LINE).unwrap_or(bytes);
     let Some(end) = within.iter().position(|&b| b == b'\n') else {
         return if within.len() == LONGEST_LINE {
-            ProxyHeader::Invalid("proxy_line_too_long")
+            ProxyHeader::Invalid(Reason::ProxyLineTooLong)
         } else {
             ProxyHeader::Incomplete
         };
@@ -63,7 +64,7 @@ fn version_1(bytes: &[u8]) -> ProxyHeader {
             len: end + 1,
             source,
         },
-        None => ProxyHeader::Invalid("proxy_line_malformed"),
+        None => ProxyHeader::Invalid(Reason::ProxyLineMalformed),
     }
 }
 
@@ -113,18 +114,18 @@ fn version_2(bytes: &[u8]) -> ProxyHeader {
         // What is there already may show that it is none.
         return match bytes.get(SIGNATURE.len()) {
             Some(&command) if !matches!(command, 0x20 | 0x21) => {
-                ProxyHeader::Invalid("proxy_version_or_command")
+                ProxyHeader::Invalid(Reason::ProxyVersionOrCommand)
             }
             _ => ProxyHeader::Incomplete,
         };
     };
     if !matches!(version_and_command, 0x20 | 0x21) {
-        return ProxyHeader::Invalid("proxy_version_or_command");
+        return ProxyHeader::Invalid(Reason::ProxyVersionOrCommand);
     }
     let start = SIGNATURE.len() + 4;
     let len = start + usize::from(u16::from_be_bytes([high, low]));
     if len > MOST_BYTES {
-        return ProxyHeader::Invalid("proxy_header_too_long");
+        return ProxyHeader::Invalid(Reason::ProxyHeaderTooLong);
     }
     let Some(content) = bytes.get(start..len) else {
         return ProxyHeader::Incomplete;
@@ -137,7 +138,7 @@ fn version_2(bytes: &[u8]) -> ProxyHeader {
         },
         // A health check of the proxy's own: its addresses are to be ignored.
         None if local => ProxyHeader::Complete { len, source: None },
-        None => ProxyHeader::Invalid("proxy_addresses"),
+        None => ProxyHeader::Invalid(Reason::ProxyAddresses),
     }
 }
 

@@ -298,6 +298,8 @@ reasons! {
     ResponseHeaderTimeout = "response_header_timeout" by Toron,
     /// The upstream neither took nor sent a byte of a body for `upstream_idle_timeout`.
     UpstreamIdleTimeout = "upstream_idle_timeout" by Toron,
+    /// The upstream's status line is malformed.
+    BadStatusLine = "bad_status_line" by Upstream,
     /// The upstream's response head is malformed.
     ResponseHead = "response_head" by Upstream,
     /// The upstream's response head is larger than 64 KiB, or has too many fields.
@@ -334,6 +336,26 @@ impl Reason {
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
+    }
+
+    /// What a fault of a head is called where the head is a response: there the upstream is wrong,
+    /// and the client is told the same whatever it was.
+    #[must_use]
+    pub const fn in_response(self) -> Reason {
+        match self {
+            Reason::BadStatusLine
+            | Reason::ResponseHead
+            | Reason::ResponseHeadTooLarge
+            | Reason::UnaskedUpgrade => self,
+            Reason::BadContentLength
+            | Reason::ConflictingLengths
+            | Reason::LengthAndCoding
+            | Reason::CodingOnHttp10
+            | Reason::ObfuscatedCoding
+            | Reason::ChunkedNotLast
+            | Reason::UnsupportedCoding => Reason::ResponseFraming,
+            _ => Reason::ResponseHead,
+        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! A request head: httparse for the cutting, strict checks (I4, I6) around it.
 
-use super::answer::Answer;
 use super::field::{self, FieldSlot, Name};
-use super::framing::{FramingFault, FramingFields, RequestBody};
+use super::framing::{FramingFields, RequestBody};
 use super::host::Authority;
 use super::method::Method;
-use super::refusal::RequestFault;
+use super::reason::Reason;
 use super::request_line::{RequestLine, Target};
 use super::scan;
 use super::syntax::{list, Version};
@@ -110,23 +109,18 @@ pub fn parse<'b, 'f>(
     head: &'b [u8],
     limits: &HeadLimits,
     slots: &'f mut [FieldSlot<'b>],
-) -> Result<RequestHead<'b, 'f>, RequestFault> {
+) -> Result<RequestHead<'b, 'f>, Reason> {
     if !scan::has_strict_lines(head) {
-        return Err(RequestFault::bad("bad_line_end"));
+        return Err(Reason::BadHead);
     }
     let line = RequestLine::cut(head)?;
     let room = limits.max_fields.min(slots.len());
     let mut parsed = httparse::Request::new(&mut []);
     match parsed.parse_with_uninit_headers(head, slots.get_mut(..room).unwrap_or_default()) {
         Ok(httparse::Status::Complete(len)) if len == head.len() => {}
-        Ok(_) => return Err(RequestFault::bad("incomplete_head")),
-        Err(httparse::Error::TooManyHeaders) => {
-            return Err(RequestFault {
-                answer: Answer::HeadTooLarge,
-                reason: "too_many_fields",
-            })
-        }
-        Err(_) => return Err(RequestFault::bad("bad_head")),
+        Ok(_) => return Err(Reason::BadHead),
+        Err(httparse::Error::TooManyHeaders) => return Err(Reason::TooManyFields),
+        Err(_) => return Err(Reason::BadHead),
     }
     let fields: &'f [httparse::Header<'b>] = parsed.headers;
     let survey = Survey::of(head, fields);
@@ -229,19 +223,10 @@ impl<'b> Survey<'b> {
         };
     }
 
-    fn facts(&self, method: Method, version: Version) -> Result<RequestFacts, RequestFault> {
-        let body = self
-            .framing
-            .request_body(version)
-            .map_err(|fault| match fault {
-                FramingFault::Bad(reason) => RequestFault::bad(reason),
-                FramingFault::Unsupported => RequestFault {
-                    answer: Answer::UnsupportedCoding,
-                    reason: "unsupported_coding",
-                },
-            })?;
+    fn facts(&self, method: Method, version: Version) -> Result<RequestFacts, Reason> {
+        let body = self.framing.request_body(version)?;
         if self.options > MAX_CONNECTION_OPTIONS {
-            return Err(RequestFault::bad("too_many_connection_options"));
+            return Err(Reason::TooManyConnectionOptions);
         }
         let modern = version == Version::Http11;
         Ok(RequestFacts {
@@ -259,16 +244,12 @@ impl<'b> Survey<'b> {
         })
     }
 
-    fn host(
-        &self,
-        version: Version,
-        target: &Target<'b>,
-    ) -> Result<Option<Authority<'b>>, RequestFault> {
+    fn host(&self, version: Version, target: &Target<'b>) -> Result<Option<Authority<'b>>, Reason> {
         let named = match self.hosts {
             0 if version == Version::Http10 => None,
-            0 => return Err(RequestFault::bad("missing_host")),
-            1 => Some(Authority::parse(self.host).ok_or(RequestFault::bad("bad_host"))?),
-            _ => return Err(RequestFault::bad("repeated_host")),
+            0 => return Err(Reason::MissingHost),
+            1 => Some(Authority::parse(self.host).ok_or(Reason::BadHost)?),
+            _ => return Err(Reason::RepeatedHost),
         };
         Ok(match target {
             Target::Absolute(authority) => Some(*authority),

@@ -1,10 +1,9 @@
 //! The request line (RFC 9112 section 3): three tokens, and the four forms of a
 //! target.
 
-use super::answer::Answer;
 use super::host::Authority;
 use super::method::Method;
-use super::refusal::RequestFault;
+use super::reason::Reason;
 use super::syntax::{visible_run, Version};
 
 /// The form of the request target (RFC 9112 section 3.2).
@@ -33,19 +32,19 @@ pub(super) struct RequestLine<'b> {
 
 impl<'b> RequestLine<'b> {
     /// Cuts the first line of a head that the scanner has passed.
-    pub(super) fn cut(head: &'b [u8]) -> Result<Self, RequestFault> {
+    pub(super) fn cut(head: &'b [u8]) -> Result<Self, Reason> {
         let line = head.split(|&b| b == b'\r').next().unwrap_or_default();
         let mut parts = line.split(|&b| b == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(RequestFault::bad("bad_request_line"));
+            return Err(Reason::BadRequestLine);
         };
         if target.is_empty() {
-            return Err(RequestFault::bad("bad_request_line"));
+            return Err(Reason::BadRequestLine);
         }
         if visible_run(target) != target.len() {
-            return Err(RequestFault::bad("bad_target"));
+            return Err(Reason::BadTarget);
         }
         Ok(Self {
             method,
@@ -55,17 +54,14 @@ impl<'b> RequestLine<'b> {
     }
 
     /// What the target means for this method.
-    pub(super) fn goal(&self) -> Result<Goal<'b>, RequestFault> {
+    pub(super) fn goal(&self) -> Result<Goal<'b>, Reason> {
         let target = self.target;
         let method = Method::of(self.method);
         if method == Method::Connect {
-            return Err(RequestFault {
-                answer: Answer::ConnectRefused,
-                reason: "connect",
-            });
+            return Err(Reason::ConnectMethod);
         }
         if target.contains(&b'#') {
-            return Err(RequestFault::bad("fragment_in_target"));
+            return Err(Reason::FragmentInTarget);
         }
         match target {
             [b'/', ..] => {
@@ -90,17 +86,14 @@ impl Goal<'static> {
     };
 }
 
-fn version_of(text: &[u8]) -> Result<Version, RequestFault> {
+fn version_of(text: &[u8]) -> Result<Version, Reason> {
     match text {
         b"HTTP/1.1" => Ok(Version::Http11),
         b"HTTP/1.0" => Ok(Version::Http10),
         [b'H', b'T', b'T', b'P', b'/', a, b'.', b] if a.is_ascii_digit() && b.is_ascii_digit() => {
-            Err(RequestFault {
-                answer: Answer::VersionNotSupported,
-                reason: "unsupported_version",
-            })
+            Err(Reason::UnsupportedVersion)
         }
-        _ => Err(RequestFault::bad("bad_version")),
+        _ => Err(Reason::BadVersion),
     }
 }
 
@@ -120,17 +113,17 @@ fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
         })
 }
 
-fn absolute(target: &[u8], method: Method) -> Result<Goal<'_>, RequestFault> {
-    let rest = strip_scheme(target).ok_or(RequestFault::bad("bad_target"))?;
+fn absolute(target: &[u8], method: Method) -> Result<Goal<'_>, Reason> {
+    let rest = strip_scheme(target).ok_or(Reason::BadTarget)?;
     let end = rest
         .iter()
         .position(|&b| b == b'/' || b == b'?')
         .unwrap_or(rest.len());
     let (authority, rest) = rest.split_at_checked(end).unwrap_or((rest, &[]));
     if authority.contains(&b'@') {
-        return Err(RequestFault::bad("userinfo_in_target"));
+        return Err(Reason::UserinfoInTarget);
     }
-    let authority = Authority::parse(authority).ok_or(RequestFault::bad("bad_authority"))?;
+    let authority = Authority::parse(authority).ok_or(Reason::BadAuthority)?;
     let (path, query) = split_query(rest);
     // RFC 9112 section 3.2.4: no path and no query means the server itself.
     if method == Method::Options && path.is_empty() && query.is_none() {

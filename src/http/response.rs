@@ -1,9 +1,10 @@
 //! A response head from an upstream. Whatever is wrong with it is one and the
-//! same answer to the client (502), with a reason code for the log.
+//! same answer to the client (502).
 
 use super::field::{self, FieldSlot, Name};
-use super::framing::{FramingFault, FramingFields, ResponseBody};
+use super::framing::{FramingFields, ResponseBody};
 use super::method::Method;
+use super::reason::Reason;
 use super::request::{self, RequestFacts, UpgradeAsked};
 use super::syntax::{decimal, list, trim_ows, Version};
 
@@ -27,13 +28,6 @@ impl Asked {
             upgrade: facts.upgrade == UpgradeAsked::Yes,
         }
     }
-}
-
-/// A response that is not passed on: 502 (I27, I28).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidResponse {
-    /// What exactly was wrong.
-    pub reason: &'static str,
 }
 
 /// What the life of a response depends on, without a borrow of its bytes.
@@ -107,10 +101,9 @@ pub fn parse<'b, 'f>(
     head: &'b [u8],
     asked: Asked,
     slots: &'f mut [FieldSlot<'b>],
-) -> Result<ResponseHead<'b, 'f>, InvalidResponse> {
-    let invalid = |reason| InvalidResponse { reason };
+) -> Result<ResponseHead<'b, 'f>, Reason> {
     if !head.starts_with(b"HTTP/") {
-        return Err(invalid("bad_status_line"));
+        return Err(Reason::BadStatusLine);
     }
     let mut parsed = httparse::Response::new(&mut []);
     let outcome = httparse::ParserConfig::default().parse_response_with_uninit_headers(
@@ -120,12 +113,12 @@ pub fn parse<'b, 'f>(
     );
     match outcome {
         Ok(httparse::Status::Complete(len)) if len == head.len() => {}
-        Ok(_) => return Err(invalid("incomplete_head")),
-        Err(httparse::Error::TooManyHeaders) => return Err(invalid("too_many_fields")),
+        Ok(_) => return Err(Reason::ResponseHead),
+        Err(httparse::Error::TooManyHeaders) => return Err(Reason::ResponseHeadTooLarge),
         Err(httparse::Error::Version | httparse::Error::Status) => {
-            return Err(invalid("bad_status_line"))
+            return Err(Reason::BadStatusLine)
         }
-        Err(_) => return Err(invalid("bad_head")),
+        Err(_) => return Err(Reason::ResponseHead),
     }
     let status = parsed.code.unwrap_or(0);
     let version = match parsed.version {
@@ -183,29 +176,17 @@ impl Survey {
         }
     }
 
-    fn facts(
-        &self,
-        status: u16,
-        version: Version,
-        asked: Asked,
-    ) -> Result<ResponseFacts, InvalidResponse> {
-        let invalid = |reason| InvalidResponse { reason };
+    fn facts(&self, status: u16, version: Version, asked: Asked) -> Result<ResponseFacts, Reason> {
         if status < 100 {
-            return Err(invalid("bad_status_line"));
+            return Err(Reason::BadStatusLine);
         }
         if status == 101 && !asked.upgrade {
-            return Err(invalid("unasked_upgrade"));
+            return Err(Reason::UnaskedUpgrade);
         }
         if self.options > request::MAX_CONNECTION_OPTIONS {
-            return Err(invalid("too_many_connection_options"));
+            return Err(Reason::TooManyConnectionOptions);
         }
-        let body = self
-            .framing
-            .response_body(version, status, asked.head)
-            .map_err(|fault| match fault {
-                FramingFault::Bad(reason) => invalid(reason),
-                FramingFault::Unsupported => invalid("unsupported_coding"),
-            })?;
+        let body = self.framing.response_body(version, status, asked.head)?;
         let persistent = !self.close && (version == Version::Http11 || self.keep_alive);
         Ok(ResponseFacts {
             status,

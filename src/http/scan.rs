@@ -6,6 +6,7 @@
 //! line ends, names that are tokens and values without control bytes, so the
 //! tolerance of the parser behind it (which would take a bare LF) is never met.
 
+use super::reason::Reason;
 use super::syntax::{is_tchar, text_run, token_run, visible_run};
 
 /// What is known of a head so far.
@@ -20,8 +21,8 @@ pub enum Scan {
         /// Length of the head in bytes.
         len: usize,
     },
-    /// The head can no longer become valid; the reason code says why.
-    Bad(&'static str),
+    /// The head can no longer become valid; and why.
+    Bad(Reason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ enum State {
     Value,
     EndLf,
     Done,
-    Failed(&'static str),
+    Failed(Reason),
 }
 
 /// Scanner of one head. Give it the whole buffer from the same first byte each
@@ -136,10 +137,10 @@ impl HeadScanner {
     }
 
     /// The state behind byte `b`, or the reason why `b` cannot stand there.
-    fn next(&mut self, b: u8) -> Result<State, &'static str> {
+    fn next(&mut self, b: u8) -> Result<State, Reason> {
         match (self.state, b) {
             (State::Start, b'\r') if self.empty_lines < MAX_EMPTY_LINES => Ok(State::StartLf),
-            (State::Start, b'\r') => Err("empty_lines"),
+            (State::Start, b'\r') => Err(Reason::EmptyLines),
             (State::StartLf, b'\n') => {
                 self.empty_lines += 1;
                 Ok(State::Start)
@@ -174,28 +175,28 @@ impl HeadScanner {
         }
     }
 
-    fn fault(&self, state: State, b: u8) -> &'static str {
+    fn fault(&self, state: State, b: u8) -> Reason {
         match (state, b) {
-            (State::StartLf | State::LineLf | State::EndLf, _) => "bare_cr",
-            (_, b'\n') => "bare_lf",
-            (State::Start, _) => "bad_method",
-            (State::Method | State::RequestLine, b' ' | b'\r') => "bad_request_line",
-            (State::Method, _) => "bad_method",
-            (State::RequestLine, _) => "bad_target",
-            (State::LineStart, b' ' | b'\t') if self.fields => "obs_fold",
-            (State::LineStart, b' ' | b'\t') => "space_before_first_field",
-            (State::LineStart, b':') => "empty_field_name",
-            (State::Name, b' ' | b'\t') => "space_before_colon",
-            (State::Name, b'\r') => "no_colon",
-            (State::LineStart | State::Name, _) => "bad_field_name",
-            (_, _) => "control_byte",
+            (State::StartLf | State::LineLf | State::EndLf, _) => Reason::BareCr,
+            (_, b'\n') => Reason::BareLf,
+            (State::Start, _) => Reason::BadMethod,
+            (State::Method | State::RequestLine, b' ' | b'\r') => Reason::BadRequestLine,
+            (State::Method, _) => Reason::BadMethod,
+            (State::RequestLine, _) => Reason::BadTarget,
+            (State::LineStart, b' ' | b'\t') if self.fields => Reason::ObsFold,
+            (State::LineStart, b' ' | b'\t') => Reason::SpaceBeforeFirstField,
+            (State::LineStart, b':') => Reason::EmptyFieldName,
+            (State::Name, b' ' | b'\t') => Reason::SpaceBeforeColon,
+            (State::Name, b'\r') => Reason::NoColon,
+            (State::LineStart | State::Name, _) => Reason::BadFieldName,
+            (_, _) => Reason::ControlByte,
         }
     }
 }
 
-fn protocol(i: u8, b: u8) -> Result<State, &'static str> {
+fn protocol(i: u8, b: u8) -> Result<State, Reason> {
     if PROTOCOL.get(usize::from(i)) != Some(&b) {
-        return Err("bad_status_line");
+        return Err(Reason::BadStatusLine);
     }
     if usize::from(i) + 1 == PROTOCOL.len() {
         Ok(State::StatusLine)

@@ -112,8 +112,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let start = match request::parse(head, &limits, &mut slots) {
             Ok(request) => self.plan(session, &request, head),
             Err(fault) => {
-                log::debug!("refused: {}", fault.reason);
-                Start::Refuse(fault.answer)
+                log::debug!("refused: {fault}");
+                Start::Refuse(Answer::to(fault).unwrap_or(Answer::BadRequest))
             }
         };
         input.consume(len);
@@ -264,7 +264,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let portion = match request.body.take(&mut buf, 0, &mut session.spill) {
             Ok(portion) => portion,
             Err(fault) => {
-                log::debug!("bad chunks: {}", fault.reason());
+                log::debug!("bad chunks: {fault}");
                 // An echo that has begun can only be cut.
                 if request.echo.is_some() && request.received > 0 {
                     self.linger(session);

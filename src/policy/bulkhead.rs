@@ -6,12 +6,10 @@
 //! so that a reload changes the cap and not the count (I17). Routes without a cap are counted as
 //! well: one may get a cap while its requests are in flight.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use super::router::{RouteKey, Table};
-use super::settings::Route;
+use super::by_route::ByRoute;
 
 /// The counter of one route, shared by all reactors.
 ///
@@ -55,33 +53,9 @@ impl Drop for Permit {
     }
 }
 
-/// The counters of all routes that have been in force and of which something is left: the
-/// configuration or a request in flight. Kept over reloads, so that a route that stays keeps its
-/// counter (I17), and one that comes back meets its old requests.
-#[derive(Debug, Default)]
-pub struct Bulkheads {
-    known: HashMap<RouteKey, Weak<Bulkhead>>,
-}
-
-impl Bulkheads {
-    /// The counters of the routes of `table`, in its order.
-    pub fn of(&mut self, table: &Table) -> Vec<Arc<Bulkhead>> {
-        self.known.retain(|_, bulkhead| bulkhead.strong_count() > 0);
-        let routes = table.routes().iter();
-        routes.map(|route| self.get(route)).collect()
-    }
-
-    /// The counter of a route, by what makes it the same as another: host, prefix, methods, fields.
-    fn get(&mut self, route: &Route) -> Arc<Bulkhead> {
-        let key = RouteKey::of(route);
-        if let Some(bulkhead) = self.known.get(&key).and_then(Weak::upgrade) {
-            return bulkhead;
-        }
-        let bulkhead = Arc::new(Bulkhead::default());
-        self.known.insert(key, Arc::downgrade(&bulkhead));
-        bulkhead
-    }
-}
+/// The counters of all routes, kept over reloads: a route that stays keeps its counter (I17), and
+/// one that comes back meets its old requests.
+pub type Bulkheads = ByRoute<Bulkhead>;
 
 #[cfg(test)]
 #[path = "bulkhead_tests.rs"]

@@ -7,8 +7,8 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::router::compile;
 use crate::policy::router::tests::route;
+use crate::policy::router::{compile, Table};
 
 fn table(routes: &[&str]) -> Table {
     compile(routes.iter().map(|text| route(text)).collect()).table

@@ -8,12 +8,17 @@
 
 pub mod balance;
 pub mod bulkhead;
+pub mod by_route;
 pub mod cidr;
+pub mod counter;
 pub mod demand;
 pub mod firewall;
+pub mod limit;
 mod map;
 pub mod memory;
+pub mod origin;
 pub mod pool;
+pub mod route_stats;
 pub mod router;
 pub mod settings;
 pub mod snapshot;

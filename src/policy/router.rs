@@ -16,8 +16,9 @@
 //! 5. host, prefix, methods, fields as text, so that file order never matters.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::fmt;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::map::{Fnv, Key, Map};
@@ -237,6 +238,7 @@ pub fn compile(routes: Vec<Route>) -> Compiled {
         shadowed: Vec::new(),
     };
     let mut last: Option<RouteKey> = None;
+    let mut names = HashSet::new();
     for (key, mut route) in sorted {
         let kept = made.table.routes.last();
         match kept.filter(|_| last.as_ref() == Some(&key)) {
@@ -254,6 +256,9 @@ pub fn compile(routes: Vec<Route>) -> Compiled {
                 clashes.push(clash);
             }
             None => {
+                if !names.insert(route.name.clone()) {
+                    route.name = distinct(&route.name, &key);
+                }
                 route.id = u32::try_from(made.table.routes.len()).unwrap_or(u32::MAX);
                 made.table.routes.push(Arc::new(route));
                 last = Some(key);
@@ -262,6 +267,14 @@ pub fn compile(routes: Vec<Route>) -> Compiled {
     }
     made.table.build();
     made
+}
+
+/// The name of a route that another has as well: names are cut, and are labels of metrics, which must
+/// be told apart. The same from one start to the next.
+fn distinct(name: &str, key: &RouteKey) -> String {
+    let mut hasher = Fnv::default();
+    key.hash(&mut hasher);
+    format!("{name}~{:016x}", hasher.finish())
 }
 
 /// `config` and `static` are both made by the files.

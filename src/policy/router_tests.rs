@@ -277,6 +277,25 @@ fn r5_r6_one_of_a_key_stays() {
 }
 
 #[test]
+fn routes_of_one_name_are_told_apart() {
+    let mut routes: Vec<Route> = ["|/a", "|/b", "|/c"].map(route).into();
+    for route in &mut routes {
+        "cut...".clone_into(&mut route.name);
+    }
+    let names = |routes: Vec<Route>| {
+        let table = compile(routes).table;
+        let names: Vec<String> = table.routes().iter().map(|r| r.name.clone()).collect();
+        names
+    };
+    let found = names(routes.clone());
+    assert_eq!(found[0], "cut...");
+    assert!(found[1].starts_with("cut...~") && found[1] != found[2]);
+    // Whatever they are compiled with.
+    routes.remove(1);
+    assert_eq!(names(routes), [found[0].clone(), found[2].clone()]);
+}
+
+#[test]
 fn r3_values_cost_the_same_however_many_there_are() {
     let asked = |routes: u32| {
         let list: Vec<Route> = (0..routes)
@@ -410,7 +429,7 @@ proptest! {
         ), 30),
     ) {
         let mut routes: Vec<Route> = routes.iter().map(|r| route(r)).collect();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         routes.retain(|r| seen.insert(RouteKey::of(r)));
         let mut given = routes.clone();
         if shuffled {

@@ -15,6 +15,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use super::cidr::{Cidr, CidrSet};
 use super::firewall::Rules;
+pub use super::origin::{LimitSources, Origin, Place, ProcessSources, SetBy};
 
 /// Which engine the reactors run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,21 +130,8 @@ pub struct Settings {
     pub logging: Logging,
     /// Built-in endpoints.
     pub admin: Admin,
-}
-
-/// Where a route, or one of its limits, was written.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
-    /// The file as named on the command line, or found.
-    pub file: Arc<str>,
-    /// Line, from 1.
-    pub line: u32,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
+    /// Where those of them were set that refuse something.
+    pub sources: ProcessSources,
 }
 
 /// Who made a route (R6). On the same key the earlier one here wins.
@@ -294,68 +282,6 @@ pub struct Limits {
     pub chunked_mode: ChunkedMode,
     /// What a half-close of the client means.
     pub client_half_close: HalfClose,
-}
-
-/// Which setting a limit came from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SetBy {
-    /// The route's own key.
-    Route,
-    /// `server.…`.
-    Server,
-    /// `proxy.transport.…`.
-    Transport,
-    /// `firewall.…`.
-    Firewall,
-    /// Nothing written anywhere.
-    Default,
-    /// The guardrail of I16.
-    Guardrail,
-}
-
-impl SetBy {
-    /// The word that `toron check` prints.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SetBy::Route => "route",
-            SetBy::Server => "server",
-            SetBy::Transport => "transport",
-            SetBy::Firewall => "firewall",
-            SetBy::Default => "default",
-            SetBy::Guardrail => "guardrail",
-        }
-    }
-}
-
-/// Where the [`Limits`] of a route came from, field by field; the ones that exist on routes only
-/// are left out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LimitSources {
-    /// Of [`Limits::max_body_bytes`].
-    pub max_body_bytes: SetBy,
-    /// Of [`Limits::max_concurrency`].
-    pub max_concurrency: SetBy,
-    /// Of [`Limits::read_timeout`].
-    pub read_timeout: SetBy,
-    /// Of [`Limits::write_timeout`].
-    pub write_timeout: SetBy,
-    /// Of [`Limits::min_progress_bytes`].
-    pub min_progress_bytes: SetBy,
-    /// Of [`Limits::min_body_rate`].
-    pub min_body_rate: SetBy,
-    /// Of [`Limits::body_timeout`].
-    pub body_timeout: SetBy,
-    /// Of [`Limits::response_header_timeout`].
-    pub response_header_timeout: SetBy,
-    /// Of [`Limits::upstream_idle_timeout`].
-    pub upstream_idle_timeout: SetBy,
-    /// Of [`Limits::upgrade_idle_timeout`].
-    pub upgrade_idle_timeout: SetBy,
-    /// Of [`Limits::header_deadline`].
-    pub header_deadline: SetBy,
-    /// Of [`Limits::chunked_mode`].
-    pub chunked_mode: SetBy,
 }
 
 /// How a target is chosen (R18).
@@ -595,20 +521,7 @@ pub(crate) mod tests {
 
     /// Sources for [`limits`].
     pub(crate) fn limit_sources() -> LimitSources {
-        LimitSources {
-            max_body_bytes: SetBy::Default,
-            max_concurrency: SetBy::Default,
-            read_timeout: SetBy::Default,
-            write_timeout: SetBy::Default,
-            min_progress_bytes: SetBy::Default,
-            min_body_rate: SetBy::Default,
-            body_timeout: SetBy::Default,
-            response_header_timeout: SetBy::Default,
-            upstream_idle_timeout: SetBy::Default,
-            upgrade_idle_timeout: SetBy::Default,
-            header_deadline: SetBy::Default,
-            chunked_mode: SetBy::Default,
-        }
+        LimitSources::default()
     }
 
     #[test]

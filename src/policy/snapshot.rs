@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::bulkhead::{Bulkhead, Bulkheads, Permit};
+use super::by_route::ByRoute;
 use super::pool::{Pool, Pools, TargetState};
+use super::route_stats::RouteStats;
 use super::router::Table;
 use super::settings::{Route, RouteKind, Settings, Target};
 
@@ -15,6 +17,8 @@ use super::settings::{Route, RouteKind, Settings, Target};
 pub struct Counters {
     /// Requests in flight by route.
     pub bulkheads: Bulkheads,
+    /// What has been counted by route.
+    pub stats: ByRoute<RouteStats>,
     /// Requests in flight and health by route and target.
     pub pools: Pools,
 }
@@ -29,6 +33,8 @@ pub struct Snapshot {
     pub table: Table,
     /// The counters of the routes, by their ids.
     bulkheads: Vec<Arc<Bulkhead>>,
+    /// What has been counted of the routes, by their ids.
+    stats: Vec<Arc<RouteStats>>,
     /// Their targets, by their ids.
     pools: Vec<Option<Arc<Pool>>>,
     /// The ids of `pools`, sorted.
@@ -53,6 +59,7 @@ impl Snapshot {
             settings,
             table,
             bulkheads: Vec::new(),
+            stats: Vec::new(),
             pools: Vec::new(),
             pool_ids: Vec::new(),
             endpoint_ids,
@@ -65,6 +72,7 @@ impl Snapshot {
     /// what was known of their targets (R20), and makes its routes known.
     pub fn keep_counters(&mut self, kept: &mut Counters) {
         self.bulkheads = kept.bulkheads.of(&self.table);
+        self.stats = kept.stats.of(&self.table);
         self.pools = kept.pools.of(&self.table);
         self.pool_ids = self.pools.iter().flatten().map(|pool| pool.id()).collect();
         self.pool_ids.sort_unstable();
@@ -109,10 +117,23 @@ impl Snapshot {
         })
     }
 
+    /// How many requests of a route are in flight.
+    #[must_use]
+    pub fn in_flight_of(&self, route: &Route) -> u32 {
+        let bulkhead = self.bulkheads.get(route.id as usize);
+        bulkhead.map_or(0, |bulkhead| bulkhead.in_flight())
+    }
+
     /// Every route with the number of its requests in flight.
     pub fn in_flight(&self) -> impl Iterator<Item = (&Arc<Route>, u32)> {
         let counts = self.bulkheads.iter().map(|b| b.in_flight());
         self.table.routes().iter().zip(counts)
+    }
+
+    /// What is counted of a route, by its id.
+    #[must_use]
+    pub fn stats(&self, route: usize) -> Option<&Arc<RouteStats>> {
+        self.stats.get(route)
     }
 }
 

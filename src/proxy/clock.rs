@@ -54,6 +54,16 @@ impl Clock {
         };
     }
 
+    /// What it has counted.
+    #[must_use]
+    pub fn spent(&self, now: Time) -> Duration {
+        match *self {
+            Clock::Off => Duration::ZERO,
+            Clock::Running { since } => now.since(since),
+            Clock::Paused { spent } => spent,
+        }
+    }
+
     /// When it will have counted `length`, if it runs.
     #[must_use]
     pub fn reaches(&self, length: Duration) -> Option<Time> {
@@ -62,6 +72,12 @@ impl Clock {
             Clock::Off | Clock::Paused { .. } => None,
         }
     }
+}
+
+/// Whole milliseconds.
+#[must_use]
+pub fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn nanos(d: Duration) -> u64 {

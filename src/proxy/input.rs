@@ -2,6 +2,7 @@
 
 use super::facts::ResponseFacts;
 use super::state::{Download, Upload};
+use crate::http::Reason;
 
 /// Why there is no connection to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +64,9 @@ pub enum Input {
     UploadWaits(Side),
     /// The whole body has been taken by the upstream.
     UploadDone,
-    /// The body is malformed.
-    BadBody,
-    /// More trailers than are allowed have come from the client.
-    TrailersTooLarge,
-    /// The body is larger than the route allows (chunked; a declared length is checked earlier).
-    BodyTooLarge,
+    /// The body, or what stands behind it, is refused: it is malformed, its trailers are too large,
+    /// or it is larger than the route allows (chunked; a declared length is checked earlier).
+    BadBody(Reason),
     /// The client has finished sending.
     ClientEof,
     /// The client's connection is broken.
@@ -90,8 +88,8 @@ pub enum Input {
     },
     /// The final response head, or a 101, has come.
     FinalHead(ResponseFacts),
-    /// What came is no valid response head.
-    BadHead,
+    /// What came is no valid response head, or the head of the request cannot be sent on.
+    BadHead(Reason),
     /// The interim response has been taken by the client.
     InterimSent,
     /// Bytes of the response have been taken by the client.
@@ -108,8 +106,8 @@ pub enum Input {
         /// Bytes that nobody asked for came behind the response.
         surplus: bool,
     },
-    /// What came as response body is malformed.
-    BadResponseBody,
+    /// What came as response body is malformed, or cannot be passed on.
+    BadResponseBody(Reason),
     /// The answer that was ordered has been taken by the client.
     AnswerSent,
     /// Bytes moved through the tunnel.
@@ -148,15 +146,13 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
             matches!(upload, U::Head | U::Moving)
                 && matches!(download, D::Waiting | D::Interim | D::Moving)
         }
-        Input::Received { .. }
-        | Input::UploadWaits(Side::Client)
-        | Input::BadBody
-        | Input::TrailersTooLarge
-        | Input::BodyTooLarge => match upload {
-            U::Collecting => download == D::Waiting,
-            U::Moving => matches!(download, D::Waiting | D::Interim | D::Moving),
-            U::Held | U::Head | U::Done | U::Stopped | U::Tunnel => false,
-        },
+        Input::Received { .. } | Input::UploadWaits(Side::Client) | Input::BadBody(_) => {
+            match upload {
+                U::Collecting => download == D::Waiting,
+                U::Moving => matches!(download, D::Waiting | D::Interim | D::Moving),
+                U::Held | U::Head | U::Done | U::Stopped | U::Tunnel => false,
+            }
+        }
         Input::UploadWaits(Side::Upstream) | Input::UploadDone => {
             upload == U::Moving && matches!(download, D::Waiting | D::Interim | D::Moving)
         }
@@ -171,7 +167,7 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
             D::Done => upload == U::Tunnel,
             D::Answering => false,
         },
-        Input::InterimHead { .. } | Input::FinalHead(_) | Input::BadHead => {
+        Input::InterimHead { .. } | Input::FinalHead(_) | Input::BadHead(_) => {
             download == D::Waiting && talking
         }
         // A deadline may have passed meanwhile.
@@ -185,7 +181,7 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
             D::Answering => true,
             D::Waiting | D::Done | D::Tunnel => false,
         },
-        Input::DownloadWaits(_) | Input::DownloadDone { .. } | Input::BadResponseBody => {
+        Input::DownloadWaits(_) | Input::DownloadDone { .. } | Input::BadResponseBody(_) => {
             download == D::Moving && talking
         }
         Input::AnswerSent => download == D::Answering,

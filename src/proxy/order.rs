@@ -1,41 +1,6 @@
 //! What a transaction wants done.
 
-/// What toron answers by itself in the course of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// 400: the body is malformed.
-    BadBody,
-    /// 431: its trailers are too long.
-    TrailersTooLarge,
-    /// 413, tier 2.
-    BodyTooLarge,
-    /// 503: no memory for collecting the body (I37).
-    BufferMemory,
-    /// 408: the client sends too slowly.
-    ClientTooSlow,
-    /// 502: no target could be connected.
-    ConnectFailed,
-    /// 502: the target's name has no address.
-    NoAddress,
-    /// 503: no descriptor or local port.
-    NoResources,
-    /// 503: every target that is up is at its cap (R19).
-    TargetsFull,
-    /// 503: no target is up (R20).
-    TargetsUnhealthy,
-    /// 502: closed before the response.
-    UpstreamClosed,
-    /// 502: not a valid response.
-    InvalidResponse,
-    /// 504 of I24.
-    ResponseHeaderTimeout,
-    /// 504 of I26.
-    UpstreamIdle,
-    /// 504 of I32.
-    HeaderDeadline,
-    /// 504 of I33.
-    RequestDeadline,
-}
+use crate::http::Reason;
 
 /// More than this is not taken off a client for the sake of its connection (I11).
 pub const DRAIN_MOST: u64 = 64 * 1024;
@@ -66,6 +31,8 @@ pub struct Ending {
     pub client: ClientEnd,
     /// The upstream connection goes back to the idle pool; otherwise it is to be closed.
     pub keep_upstream: bool,
+    /// Why it did not end well, if it did not.
+    pub cause: Option<Reason>,
 }
 
 /// What to do.
@@ -103,8 +70,8 @@ pub enum Order {
     Tunnel,
     /// Close the upstream connection; nothing of it is wanted any more.
     CloseUpstream,
-    /// Send this answer.
-    Answer(Verdict),
+    /// Send toron's own answer to this.
+    Answer(Reason),
     /// The transaction is over.
     Finish(Ending),
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use toron_reactor::Time;
 
-use super::clock::Clock;
+use super::clock::{millis, Clock};
+use crate::http::Reason;
 
 /// The average is not judged before so much time (I20).
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -54,6 +55,22 @@ impl Pace {
         if self.clock != Clock::Off {
             self.moved = self.moved.saturating_add(bytes);
         }
+    }
+
+    /// Which of the two rules is broken, with what was observed: bytes per second, or milliseconds.
+    #[must_use]
+    pub fn overdue(&self, now: Time) -> Option<(Reason, u64)> {
+        let due = |length| self.clock.reaches(length).is_some_and(|at| at <= now);
+        let spent = self.clock.spent(now);
+        let average = GRACE.max(worth(self.moved, self.rate));
+        if self.rate > 0 && due(average) {
+            let observed = u128::from(self.moved) * 1_000 / spent.as_millis().max(1);
+            return Some((
+                Reason::MinBodyRate,
+                u64::try_from(observed).unwrap_or(u64::MAX),
+            ));
+        }
+        (!self.total.is_zero() && due(self.total)).then(|| (Reason::BodyTimeout, millis(spent)))
     }
 
     /// When the body is too slow, if nothing more of it comes and the clock runs.

@@ -3,9 +3,11 @@
 
 use toron_reactor::Time;
 
+use super::clock::millis;
 use super::facts::Limits;
 use super::pace::Pace;
 use super::window::Window;
+use crate::http::Reason;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,16 @@ impl Reading {
     pub fn progress(&mut self, now: Time, bytes: u64, outstanding: u64) {
         self.window.progress(now, bytes, outstanding);
         self.pace.progress(bytes);
+    }
+
+    /// Which rule the client breaks, with what was observed: bytes per second for
+    /// [`Reason::MinBodyRate`], milliseconds for the others.
+    #[must_use]
+    pub fn overdue(&self, now: Time) -> Option<(Reason, u64)> {
+        if self.window.deadline().is_some_and(|at| at <= now) {
+            return Some((Reason::ReadTimeout, millis(self.window.spent(now))));
+        }
+        self.pace.overdue(now)
     }
 
     /// When the client is too slow.

@@ -27,10 +27,11 @@ use toron_reactor::Time;
 
 pub use super::facts::{Facts, Limits, ResponseFacts};
 pub use super::input::{possible, ConnectFailure, Input, Side};
-pub use super::order::{ClientEnd, Ending, Order, Orders, Verdict, DRAIN_MOST};
+pub use super::order::{ClientEnd, Ending, Order, Orders, DRAIN_MOST};
 use super::reading::Reading;
 pub use super::state::{Download, Upload};
 use super::writing::Writing;
+use crate::http::Reason;
 
 /// An upstream that says nothing for this long does not mind a 100 from toron (I11).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
@@ -44,7 +45,7 @@ pub struct Transaction {
     download: Download,
     retries_left: u8,
     /// What to answer if no other target can be tried.
-    failure: Verdict,
+    failure: Reason,
     /// The target has an address that has not been dialled.
     other_address: bool,
     /// The connection in use served requests before.
@@ -64,6 +65,11 @@ pub struct Transaction {
     client_too_slow: bool,
     response: Option<ResponseFacts>,
     finished: bool,
+    /// Why it does not end well: the first thing that went wrong.
+    cause: Option<Reason>,
+    /// How much of the limit named by the cause was used, in its unit: milliseconds, or bytes per
+    /// second.
+    observed: u64,
     connect_at: Option<Time>,
     continue_at: Option<Time>,
     response_header_at: Option<Time>,
@@ -93,7 +99,7 @@ impl Transaction {
             },
             download: Download::Waiting,
             retries_left: limits.retries,
-            failure: Verdict::ConnectFailed,
+            failure: Reason::ConnectFailed,
             other_address: false,
             reused: false,
             resent: false,
@@ -105,6 +111,8 @@ impl Transaction {
             client_too_slow: false,
             response: None,
             finished: false,
+            cause: None,
+            observed: 0,
             connect_at: None,
             continue_at: None,
             response_header_at: None,
@@ -145,15 +153,13 @@ impl Transaction {
             Input::HeadSent => self.head_sent(now, &mut out),
             Input::Received { bytes, last } => self.received(now, bytes, last),
             Input::Collected => self.collected(now, &mut out),
-            Input::NoMemory => self.answer(now, Verdict::BufferMemory, &mut out),
+            Input::NoMemory => self.answer(now, Reason::BufferMemory, &mut out),
             Input::Passed => self.passed(now),
             Input::UploadWaits(side) => self.upload_waits(now, side, &mut out),
             Input::UploadDone => self.upload_done(now),
-            Input::BadBody => self.answer(now, Verdict::BadBody, &mut out),
-            Input::TrailersTooLarge => self.answer(now, Verdict::TrailersTooLarge, &mut out),
-            Input::BodyTooLarge => self.answer(now, Verdict::BodyTooLarge, &mut out),
+            Input::BadBody(why) => self.answer(now, why, &mut out),
             Input::ClientEof => self.client_eof(&mut out),
-            Input::ClientGone => self.sever(&mut out),
+            Input::ClientGone => self.client_gone(&mut out),
             Input::UpstreamWriteFailed { untouched } => {
                 self.upstream_write_failed(now, untouched, &mut out);
             }
@@ -162,12 +168,12 @@ impl Transaction {
             }
             Input::InterimHead { is_continue } => self.interim_head(now, is_continue, &mut out),
             Input::FinalHead(response) => self.final_head(now, response, &mut out),
-            Input::BadHead => self.answer(now, Verdict::InvalidResponse, &mut out),
+            Input::BadHead(why) => self.answer(now, why, &mut out),
             Input::InterimSent => self.interim_sent(),
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
             Input::DownloadWaits(side) => self.download_waits(now, side),
             Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
-            Input::BadResponseBody => self.sever(&mut out),
+            Input::BadResponseBody(why) => self.sever(why, &mut out),
             Input::AnswerSent => self.answer_sent(&mut out),
             Input::TunnelMoved => {
                 self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
@@ -180,99 +186,9 @@ impl Transaction {
         out
     }
 
-    /// Where the upload is.
-    #[must_use]
-    pub fn upload(&self) -> Upload {
-        self.upload
-    }
-
-    /// Where the download is.
-    #[must_use]
-    pub fn download(&self) -> Download {
-        self.download
-    }
-
-    /// Whether every byte of the request has come from the client.
-    #[must_use]
-    pub fn request_is_whole(&self) -> bool {
-        self.source_done
-    }
-
-    /// Whether the request may have to be sent again, so that its bytes must be kept.
-    #[must_use]
-    pub fn keeps_request(&self) -> bool {
-        match self.upload {
-            Upload::Collecting | Upload::Held | Upload::Head => true,
-            Upload::Done | Upload::Stopped => {
-                self.download == Download::Waiting && self.is_replayable() && self.may_resend()
-            }
-            Upload::Moving | Upload::Tunnel => false,
-        }
-    }
-
-    /// Whether the client connection can go on after an answer of toron's own (I9).
-    #[must_use]
-    pub fn will_keep_client(&self) -> bool {
-        self.source_done && self.may_keep_client()
-    }
-
-    /// Whether the client connection can go on after a response: little enough is owed (I11). Of a
-    /// client that was not invited to send its body nobody knows whether it will: its next bytes
-    /// may be a request.
-    #[must_use]
-    pub fn may_go_on(&self) -> bool {
-        let little = self.continued && self.facts.outstanding <= DRAIN_MOST;
-        (self.source_done || little) && self.may_keep_client()
-    }
-
-    fn may_keep_client(&self) -> bool {
-        self.facts.keep_alive && !self.client_eof
-    }
-
-    /// Whether the end of what the client sends ends the exchange, should nothing of the request stand
-    /// in front of it, or by the rule of the route (I39). Once the final response is on its way to a
-    /// client whose body is not wanted any more, only a reset says that it has gone: it may just have
-    /// stopped sending.
-    #[must_use]
-    pub fn minds_fin(&self) -> bool {
-        match (self.upload, self.download) {
-            (_, Download::Answering | Download::Done | Download::Tunnel) | (Upload::Tunnel, _) => {
-                false
-            }
-            (Upload::Stopped, Download::Moving) => self.limits.half_close_aborts,
-            (
-                Upload::Collecting
-                | Upload::Held
-                | Upload::Head
-                | Upload::Moving
-                | Upload::Done
-                | Upload::Stopped,
-                Download::Waiting | Download::Interim | Download::Moving,
-            ) => self.limits.half_close_aborts || !self.source_done,
-        }
-    }
-
-    /// A FIN behind the whole request means that the client has gone, too (I39).
-    #[must_use]
-    pub fn half_close_aborts(&self) -> bool {
-        self.limits.half_close_aborts
-    }
-
-    /// The client has been cut, or is about to be, because it did not keep up.
-    #[must_use]
-    pub fn client_was_too_slow(&self) -> bool {
-        self.client_too_slow
-    }
-
     /// The client has been told that its connection ends with this request.
     pub fn forbid_keep_alive(&mut self) {
         self.facts.keep_alive = false;
-    }
-
-    /// Whether [`Order::Finish`] has been given.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.finished
     }
 
     // ---- in the order of a request's life ----
@@ -376,9 +292,25 @@ impl Transaction {
     fn client_eof(&mut self, out: &mut Orders) {
         self.client_eof = true;
         let tunnels = self.upload == Upload::Tunnel || self.download == Download::Tunnel;
-        if !tunnels && (!self.source_done || self.limits.half_close_aborts) {
-            self.sever(out);
+        if !tunnels && !self.source_done {
+            self.client_gone(out);
+        } else if !tunnels && self.limits.half_close_aborts {
+            self.sever(Reason::ClientHalfClosed, out);
         }
+    }
+
+    fn client_gone(&mut self, out: &mut Orders) {
+        let reason = match (self.upload, self.download) {
+            (Upload::Tunnel, _) | (_, Download::Tunnel) => Reason::ClientLeftTunnel,
+            (_, Download::Moving | Download::Answering | Download::Done) => {
+                Reason::ClientLeftResponse
+            }
+            (_, Download::Waiting | Download::Interim) if self.source_done => {
+                Reason::ClientLeftWaiting
+            }
+            (_, Download::Waiting | Download::Interim) => Reason::ClientLeftBody,
+        };
+        self.sever(reason, out);
     }
 
     /// What the upstream has already sent is still relayed (I30).
@@ -428,14 +360,17 @@ impl Transaction {
                 if !self.reused || response_begun {
                     out.push(Order::Blame);
                 }
-                if again && self.connect_elsewhere(now, Verdict::UpstreamClosed, out) {
+                if again && self.connect_elsewhere(now, Reason::UpstreamClosed, out) {
                     return;
                 }
-                self.answer_without_close(now, Verdict::UpstreamClosed, out);
+                self.answer_without_close(now, Reason::UpstreamClosed, out);
             }
-            Download::Moving | Download::Tunnel => self.sever(out),
+            Download::Moving => self.sever(Reason::ResponseTruncated, out),
+            Download::Tunnel => self.sever(Reason::UpstreamLeftTunnel, out),
             // The other half of a tunnel, when the upstream takes no more.
-            Download::Done if self.upload == Upload::Tunnel => self.sever(out),
+            Download::Done if self.upload == Upload::Tunnel => {
+                self.sever(Reason::UpstreamLeftTunnel, out);
+            }
             Download::Answering | Download::Done => {}
         }
     }
@@ -473,7 +408,7 @@ impl Transaction {
         // That the head was sent may be told after what it brought.
         let is_sent = self.source_done && matches!(self.upload, Upload::Head | Upload::Done);
         if response.switches && !(self.facts.upgrade && is_sent) {
-            return self.answer(now, Verdict::InvalidResponse, out);
+            return self.answer(now, Reason::UnaskedUpgrade, out);
         }
         self.response = Some(response);
         self.response_header_at = None;
@@ -540,20 +475,20 @@ impl Transaction {
 
     /// Ends the exchange with the upstream and answers in its place. After the response has begun
     /// there is nothing left to answer: the client is severed.
-    fn answer(&mut self, now: Time, verdict: Verdict, out: &mut Orders) {
+    fn answer(&mut self, now: Time, reason: Reason, out: &mut Orders) {
         match self.download {
             Download::Waiting | Download::Interim => {
                 out.push(Order::CloseUpstream);
-                self.answer_without_close(now, verdict, out);
+                self.answer_without_close(now, reason, out);
             }
-            Download::Moving | Download::Tunnel => self.sever(out),
+            Download::Moving | Download::Tunnel => self.sever(reason, out),
             // The other half of a tunnel.
-            Download::Done if self.upload == Upload::Tunnel => self.sever(out),
+            Download::Done if self.upload == Upload::Tunnel => self.sever(reason, out),
             Download::Answering | Download::Done => {}
         }
     }
 
-    fn answer_without_close(&mut self, now: Time, verdict: Verdict, out: &mut Orders) {
+    fn answer_without_close(&mut self, now: Time, reason: Reason, out: &mut Orders) {
         self.stop_upload(out);
         self.connect_at = None;
         self.response_header_at = None;
@@ -561,14 +496,22 @@ impl Transaction {
         self.header_deadline_at = None;
         self.request_deadline_at = None;
         // A client that was too slow is not waited for (I9, I18).
-        debug_assert_eq!(self.client_too_slow, verdict == Verdict::ClientTooSlow);
+        debug_assert_eq!(
+            self.client_too_slow,
+            matches!(
+                reason,
+                Reason::ReadTimeout | Reason::MinBodyRate | Reason::BodyTimeout
+            )
+        );
+        self.cause.get_or_insert(reason);
         self.download = Download::Answering;
         self.writing.run(now);
-        out.push(Order::Answer(verdict));
+        out.push(Order::Answer(reason));
     }
 
     /// The client is to see a cut, or is gone.
-    fn sever(&mut self, out: &mut Orders) {
+    fn sever(&mut self, reason: Reason, out: &mut Orders) {
+        self.cause.get_or_insert(reason);
         self.stop_upload(out);
         self.end(ClientEnd::Sever, false, out);
     }
@@ -602,12 +545,14 @@ impl Transaction {
         out.push(Order::Finish(Ending {
             client,
             keep_upstream,
+            cause: self.cause,
         }));
     }
 }
 
 mod connecting;
 mod deadlines;
+mod questions;
 mod slow;
 
 #[cfg(test)]

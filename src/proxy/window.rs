@@ -61,6 +61,12 @@ impl Window {
         }
     }
 
+    /// How long the window has lasted.
+    #[must_use]
+    pub fn spent(&self, now: Time) -> Duration {
+        self.clock.spent(now)
+    }
+
     /// When the window ends, if its clock runs.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

@@ -77,6 +77,12 @@ impl Writing {
         }
     }
 
+    /// How long its present window has lasted.
+    #[must_use]
+    pub fn spent(&self, now: Time) -> Duration {
+        self.window.spent(now)
+    }
+
     /// Whether a window has ended without its quota.
     pub fn is_over(&mut self, now: Time) -> bool {
         if self.look_at.is_some_and(|at| at <= now) {

@@ -27,7 +27,7 @@ pub struct LogSource {
     pub batches: Receiver<Vec<u8>>,
     /// Where written batches go back to, so that their memory serves again.
     pub empty: Sender<Vec<u8>>,
-    /// Batches dropped so far.
+    /// Lines dropped so far.
     pub dropped: Arc<AtomicU64>,
 }
 
@@ -53,6 +53,12 @@ pub fn channel() -> (AccessLog, LogSource) {
 }
 
 impl AccessLog {
+    /// What was dropped so far because the writer was behind.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     /// Hands the lines over and leaves `lines` empty.
     pub fn hand_over(&self, lines: &mut Vec<u8>) {
         let fresh = self.empty.try_recv().unwrap_or_default();
@@ -60,7 +66,8 @@ impl AccessLog {
         match self.sender.try_send(batch) {
             Ok(()) => {}
             Err(TrySendError::Full(mut batch) | TrySendError::Disconnected(mut batch)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
+                let lost = batch.iter().filter(|&&b| b == b'\n').count() as u64;
+                self.dropped.fetch_add(lost, Ordering::Relaxed);
                 batch.clear();
                 *lines = batch;
             }

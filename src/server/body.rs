@@ -2,9 +2,8 @@
 
 use toron_reactor::Buf;
 
-use crate::http::chunk::{
-    encode_size_line, ChunkFault, Decoder, Event, CRLF, LAST_CHUNK, LAST_CHUNK_LINE,
-};
+use crate::http::chunk::{encode_size_line, Decoder, Event, CRLF, LAST_CHUNK, LAST_CHUNK_LINE};
+use crate::http::Reason;
 
 /// How a body ends on the side it comes from.
 #[derive(Debug, Default)]
@@ -86,7 +85,7 @@ impl Source {
         buf: &mut Buf,
         skip: usize,
         rest: &mut Vec<u8>,
-    ) -> Result<Portion, ChunkFault> {
+    ) -> Result<Portion, Reason> {
         let have = buf.len().saturating_sub(skip);
         let portion = match self {
             Source::None => Portion {
@@ -140,12 +139,7 @@ impl Chunked {
         Some(false)
     }
 
-    fn take(
-        &mut self,
-        buf: &mut Buf,
-        skip: usize,
-        rest: &mut Vec<u8>,
-    ) -> Result<Portion, ChunkFault> {
+    fn take(&mut self, buf: &mut Buf, skip: usize, rest: &mut Vec<u8>) -> Result<Portion, Reason> {
         let bytes = buf.filled_mut();
         let (mut read, mut write) = (skip, skip);
         let last = loop {

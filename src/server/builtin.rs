@@ -1,4 +1,4 @@
-//! What toron answers by itself on the traffic listener, and the access log.
+//! What toron answers by itself on the traffic listener.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,18 +9,17 @@ use toron_reactor::Engine;
 
 use super::lookup::lookup;
 use super::session::Session;
-use super::state::Exchange;
 use super::Kit;
 use crate::http::answer::{Answer, FixedAnswer, Rendering};
-use crate::http::{Method, RequestHead};
+use crate::http::{Method, Reason, RequestHead};
 use crate::policy::router::Lookup;
-use crate::policy::settings::FixedResponse;
+use crate::policy::settings::{FixedResponse, Settings};
 use crate::policy::snapshot::Snapshot;
 
 /// What a built-in endpoint answers.
 pub(crate) enum Builtin {
-    /// One of the canned answers.
-    Answer(Answer),
+    /// One of the refusals.
+    Refusal(Reason),
     /// 200 with this JSON text.
     Text(String),
 }
@@ -60,12 +59,16 @@ impl<E: Engine> Kit<'_, '_, E> {
     ) -> Option<Builtin> {
         if path == b"/internal" || path.starts_with(b"/internal/") {
             return Some(match admit(snapshot, request, session) {
-                Err(answer) => Builtin::Answer(answer),
+                Err(reason) => Builtin::Refusal(reason),
+                Ok(()) if path == b"/internal/api/refusals" => match request.facts.method {
+                    Method::Get | Method::Head => Builtin::Text(self.core.shared.ledger.to_json()),
+                    _ => Builtin::Refusal(Reason::MethodNotAllowed),
+                },
                 Ok(()) if path == b"/internal/api/status" => match request.facts.method {
                     Method::Get | Method::Head => Builtin::Text(self.status()),
-                    _ => Builtin::Answer(Answer::MethodNotAllowed),
+                    _ => Builtin::Refusal(Reason::MethodNotAllowed),
                 },
-                Ok(()) => Builtin::Answer(Answer::NotFound),
+                Ok(()) => Builtin::Refusal(Reason::NoRoute),
             });
         }
         None
@@ -119,73 +122,6 @@ impl<E: Engine> Kit<'_, '_, E> {
         text.push_str("]}");
         text
     }
-
-    /// One line for a request that toron answers without an upstream: the answer is in the scratch
-    /// buffer.
-    pub(crate) fn log_answer(&mut self, session: &Session) {
-        if self.core.shared.access_log.is_none() {
-            return;
-        }
-        let core = &mut *self.core;
-        let status = core
-            .scratch
-            .get(9..12)
-            .and_then(|s| std::str::from_utf8(s).ok());
-        let described = match core.described.as_slice() {
-            [] => b"- - -",
-            described => described,
-        };
-        let lines = &mut core.log_lines;
-        let _ = write!(lines, "{} {} ", wall_clock(), session.client.address);
-        lines.extend_from_slice(described);
-        let _ = writeln!(
-            lines,
-            " route=\"-\" status={} in=0 out={} us=0",
-            status.unwrap_or("-"),
-            core.scratch.len()
-        );
-    }
-
-    /// One line for a request that has ended.
-    pub(crate) fn log_request(&mut self, session: &Session, exchange: &Exchange) {
-        if self.core.shared.access_log.is_none() {
-            return;
-        }
-        let route = exchange.route().map_or("-", |route| route.name.as_str());
-        let taken = self.now().since(exchange.started).as_micros();
-        let lines = &mut self.core.log_lines;
-        let _ = write!(lines, "{} {} ", wall_clock(), session.client.address);
-        lines.extend_from_slice(&exchange.log);
-        let _ = writeln!(
-            lines,
-            " route={route:?} status={} in={} out={} us={taken}",
-            exchange.status, exchange.bytes_in, exchange.bytes_out
-        );
-    }
-}
-
-/// RFC 3339 with milliseconds, UTC.
-fn wall_clock() -> humantime::Rfc3339Timestamp {
-    humantime::format_rfc3339_millis(std::time::SystemTime::now())
-}
-
-/// Most bytes of a method, host and path in the access log.
-const LOGGED: (usize, usize, usize) = (16, 128, 256);
-
-/// Method, host and path for the access log.
-pub(crate) fn describe(request: &RequestHead<'_, '_>, path: &[u8], out: &mut Vec<u8>) {
-    let cut = |bytes: &[u8], most: usize, out: &mut Vec<u8>| {
-        out.extend_from_slice(bytes.get(..most).unwrap_or(bytes));
-    };
-    cut(request.method, LOGGED.0, out);
-    out.push(b' ');
-    cut(
-        request.host.map_or(&b"-"[..], |host| host.as_bytes()),
-        LOGGED.1,
-        out,
-    );
-    out.push(b' ');
-    cut(path, LOGGED.2, out);
 }
 
 /// Routes with a cap or with requests in flight, in order of matching.
@@ -206,33 +142,49 @@ fn push_routes(snapshot: &Snapshot, text: &mut String) {
     }
 }
 
-/// Who may use `/internal/`: by the client's address, which nobody must be able to hide behind a
-/// proxy's. So a forwarding header is let pass only where a trusted proxy says who the client is.
+/// Fields by which a proxy says that it passes a request on for somebody else.
+const FORWARDED: [&str; 6] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// Whether `client`, which asks on a connection from `peer`, is in `admin.subnets`. Nobody must be
+/// able to hide behind a proxy's address, so a forwarding field is let pass only where a trusted
+/// proxy says who the client is.
+pub(crate) fn check_subnet(
+    settings: &Settings,
+    request: &RequestHead<'_, '_>,
+    peer: IpAddr,
+    client: IpAddr,
+) -> Result<(), Reason> {
+    let relayed = FORWARDED.iter().any(|name| request.field(name).is_some());
+    let said = settings.trusted_proxies.contains(peer)
+        && request.field(&settings.client_ip_header).is_some();
+    let subnets = &settings.admin.subnets;
+    let inside = subnets.iter().any(|subnet| subnet.contains(client));
+    if inside && (said || !relayed) {
+        Ok(())
+    } else {
+        Err(Reason::AdminSubnet)
+    }
+}
+
+/// Who may use `/internal/`: there is a key, the client is in `admin.subnets`, and its request
+/// carries the key.
 fn admit(
     snapshot: &Snapshot,
     request: &RequestHead<'_, '_>,
     session: &Session,
-) -> Result<(), Answer> {
+) -> Result<(), Reason> {
     let settings = &snapshot.settings;
-    let admin = &settings.admin;
-    let Some(key) = &admin.key else {
-        return Err(Answer::NotFound);
+    let Some(key) = &settings.admin.key else {
+        return Err(Reason::AdminDisabled);
     };
-    let forwarded = [
-        "forwarded",
-        "via",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-proto",
-        "x-real-ip",
-    ];
-    let relayed = forwarded.iter().any(|name| request.field(name).is_some());
-    let said = settings.trusted_proxies.contains(session.peer.ip())
-        && request.field(&settings.client_ip_header).is_some();
-    let client = session.client.address;
-    if (relayed && !said) || !admin.subnets.iter().any(|subnet| subnet.contains(client)) {
-        return Err(Answer::AdminSubnet);
-    }
+    check_subnet(settings, request, session.peer.ip(), session.client.address)?;
     let given = request.field("x-toron-admin-key").or_else(|| {
         request
             .field("authorization")
@@ -240,7 +192,7 @@ fn admit(
     });
     match given {
         Some(given) if same(given, key.as_bytes()) => Ok(()),
-        _ => Err(Answer::Unauthorized),
+        _ => Err(Reason::AdminKey),
     }
 }
 

@@ -54,8 +54,8 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(crate) fn collect_received(&mut self, session: &mut Session, mut buf: Buf) {
         let portion = match take_portion(session, &mut buf) {
             Ok(portion) => portion,
-            Err(input) => {
-                self.step(session, input);
+            Err(reason) => {
+                self.step(session, Input::BadBody(reason));
                 return;
             }
         };
@@ -75,6 +75,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         if !collected.keep(&buf, memory, limit) {
+            exchange.observed = memory.used().saturating_add(buf.len() as u64);
             self.step(session, Input::NoMemory);
             return;
         }

@@ -46,6 +46,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let again = other_target && exchange.dials > 0;
         if !fresh && !again {
             if let Some(token) = self.take_idle(&target.endpoint, session.token) {
+                self.core.cells.reused.add(1);
                 exchange.upstream = Some(token);
                 exchange.address = self.core.upstreams.get(token).map(|c| c.address);
                 self.step(session, Input::Connected { reused: true });
@@ -122,6 +123,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Ok(fd) => fd,
             Err(error) => {
                 self.core.out_of_resources += 1;
+                self.core.cells.dials_failed.add(1);
                 self.tell_failure(session, &format_args!("no socket for it: {error}"));
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;
@@ -143,11 +145,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(crate) fn connect_ended(&mut self, session: &mut Session, outcome: &Outcome) {
         match outcome {
             Outcome::Connected => {
+                self.core.cells.dialled.add(1);
                 self.step(session, Input::Connected { reused: false });
             }
             &Outcome::Failed { errno, .. } => {
                 let error = std::io::Error::from_raw_os_error(errno);
                 self.tell_failure(session, &format_args!("cannot connect: {error}"));
+                self.core.cells.dials_failed.add(1);
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
                     self.core.out_of_resources += 1;

@@ -1,19 +1,17 @@
 //! The response, from the upstream to the client: interim heads, the head, the body.
 
-use std::io::ErrorKind;
-
 use toron_reactor::{Buf, Engine, Op, Outcome};
 
 use super::body::{self, Chunked, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
-use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
 use super::state::{Download, Exchange};
 use super::Kit;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
-    field_slots, write_response_head, Asked, HeadScanner, Reply, ResponseBody, ResponseHead,
-    Rewrite, Scan, Version,
+    field_slots, write_response_head, Asked, HeadScanner, Reason, Reply, ResponseBody,
+    ResponseHead, Rewrite, Scan, Version,
 };
 use crate::policy::settings::RouteKind;
 use crate::proxy::transaction::{self, Input, Order, ResponseFacts, Side};
@@ -89,14 +87,23 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Scan::Incomplete if buf.len() < MAX_RESPONSE_HEAD && buf.receivable() > 0 => {
                     return self.response_more(session, buf);
                 }
-                _ => {
+                Scan::Bad(fault) => {
                     drop(buf);
-                    self.tell_failure(session, &"invalid response: no head within 64 KiB");
-                    self.step(session, Input::BadHead);
+                    self.invalid_response(session, fault);
+                    return;
+                }
+                Scan::Incomplete | Scan::Complete { .. } => {
+                    drop(buf);
+                    self.invalid_response(session, Reason::ResponseHeadTooLarge);
                     return;
                 }
             }
         }
+    }
+
+    fn invalid_response(&mut self, session: &mut Session, fault: Reason) {
+        self.tell_failure(session, &format_args!("invalid response: {fault}"));
+        self.step(session, Input::BadHead(fault.in_response()));
     }
 
     fn response_more(&mut self, session: &mut Session, buf: Buf) {
@@ -132,11 +139,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.core.scratch = scratch;
         let (facts, promised) = match written {
             Ok(written) => written,
-            Err(invalid) => {
-                let reason = invalid.reason;
-                self.tell_failure(session, &format_args!("invalid response: {reason}"));
+            Err(fault) => {
                 drop(buf);
-                self.step(session, Input::BadHead);
+                self.invalid_response(session, fault);
                 return false;
             }
         };
@@ -144,6 +149,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return self.interim_head(session, buf, len, facts.status == 100);
         }
         exchange.status = facts.status;
+        exchange.moments.answered = Some(self.cx.now);
         let response = ResponseFacts {
             keep_alive: facts.keep_alive,
             switches: facts.is_switch(),
@@ -223,7 +229,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             ResponseBody::UntilClose => Framing::UntilClose,
         };
         let Some(portion) = take_portion(session, &mut buf, len) else {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         let Some(exchange) = session.exchange.as_mut() else {
@@ -232,7 +238,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let download = &mut exchange.download;
         body::push_opening(download.framing, portion, &mut self.core.scratch);
         if !close_portion(download, portion, &mut buf) {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         }
         if !buf.replace_front(len, &self.core.scratch) {
@@ -250,7 +256,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         });
         let Some(head) = head else {
             log::debug!("no room for a response head that grew by rewriting");
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         self.download_send(session, head);
@@ -262,7 +268,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Body bytes have come by copy.
     fn download_received(&mut self, session: &mut Session, mut buf: Buf) {
         let Some(portion) = take_portion(session, &mut buf, 0) else {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         let Some(exchange) = session.exchange.as_mut() else {
@@ -275,7 +281,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             buf.replace_front(0, scratch) && close_portion(&exchange.download, portion, &mut buf);
         debug_assert!(fits, "a receive leaves room for its framing");
         if !fits {
-            self.step(session, Input::BadResponseBody);
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
         } else if buf.is_empty() {
             self.download_next(session);
         } else {
@@ -339,81 +345,43 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return false;
         };
-        let Some(token) = exchange.upstream else {
+        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
+        let Some(from) = connection.map(|connection| connection.fd) else {
             return false;
         };
-        let Some(fd) = self
-            .core
-            .upstreams
-            .get(token)
-            .map(|connection| connection.fd)
-        else {
-            return false;
-        };
-        let download = &mut exchange.download;
-        let outstanding = download.source.outstanding();
-        let Some(pipe) = hold_pipe(self.cx.engine, &mut download.pipe) else {
-            download.copies = true;
-            self.download_next(session);
-            return false;
-        };
-        if pipe.held() > 0 {
-            let held = pipe.held();
-            match self.cx.engine.splice_out(pipe, session.fd, held, false) {
-                Ok(n) => {
-                    exchange.bytes_out += n as u64;
-                    let pending = (held - n.min(held)) as u64 + outstanding;
-                    return self.step(
-                        session,
-                        Input::Sent {
-                            bytes: n as u64,
-                            pending,
-                        },
-                    );
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.download_await_client(session);
-                }
-                Err(_) => {
-                    self.step(session, Input::ClientGone);
-                }
+        let Download { pipe, source, .. } = &mut exchange.download;
+        match splice::round(self.cx.engine, (from, session.fd), pipe, source) {
+            Round::Taken(_) => return true,
+            Round::Passed { bytes, left } => {
+                let pending = left + source.outstanding();
+                exchange.bytes_out += bytes;
+                return self.step(session, Input::Sent { bytes, pending });
             }
-            return false;
-        }
-        if outstanding == 0 {
-            if let Some(pipe) = download.pipe.take() {
-                self.cx.engine.return_pipe(pipe);
+            Round::Done => {
+                exchange.download.complete = true;
+                self.download_next(session);
             }
-            download.complete = true;
-            self.download_next(session);
-            return false;
-        }
-        let most = outstanding.min(SPLICE_CHUNK) as usize;
-        match self.cx.engine.splice_in(fd, pipe, most) {
-            Ok(n) if n > 0 => {
-                download.source = Source::Length(outstanding.saturating_sub(n as u64));
-                true
+            Round::NoPipe => {
+                exchange.download.copies = true;
+                self.download_next(session);
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if let Some(pipe) = download.pipe.take() {
-                    self.cx.engine.return_pipe(pipe);
-                }
-                self.download_await_upstream(session, token);
-                false
+            Round::SourceDry => self.download_await_upstream(session),
+            Round::SinkFull => self.download_await_client(session),
+            Round::SourceEnded | Round::SourceFailed => {
+                let response_begun = true;
+                self.step(session, Input::UpstreamGone { response_begun });
             }
-            Ok(_) | Err(_) => {
-                self.step(
-                    session,
-                    Input::UpstreamGone {
-                        response_begun: true,
-                    },
-                );
-                false
+            Round::SinkFailed => {
+                self.step(session, Input::ClientGone);
             }
         }
+        false
     }
 
-    fn download_await_upstream(&mut self, session: &mut Session, token: toron_reactor::Token) {
+    fn download_await_upstream(&mut self, session: &mut Session) {
+        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
         if let Some(connection) = self.core.upstreams.get_mut(token) {
             if !connection.polls_readable {
                 connection.polls_readable = true;

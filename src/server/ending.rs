@@ -5,9 +5,10 @@ use std::time::Duration;
 use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 
 use super::lane::Lane;
+use super::metrics::cells::Deadline;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
-use crate::http::HeadScanner;
+use crate::http::{HeadScanner, Reason};
 use crate::policy::firewall::Client;
 use crate::proxy::transaction::{ClientEnd, Input};
 
@@ -191,7 +192,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         match (tag, session.phase) {
-            (_, Phase::Answering { then, .. }) => self.end_client(session, then),
+            (_, Phase::Answering { then, .. }) => self.answer_taken(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
             (
                 _,
@@ -210,11 +211,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => {
                 self.step(session, Input::ClientGone);
             }
-            Phase::Idle
-            | Phase::Head
-            | Phase::Answering { .. }
-            | Phase::Skipping { .. }
-            | Phase::Lingering { .. } => {
+            Phase::Idle | Phase::Head => self.head_abandoned(session),
+            Phase::Answering { .. } | Phase::Skipping { .. } | Phase::Lingering { .. } => {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}
@@ -403,6 +401,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             .drain
             .is_some_and(|drain| drain.until <= self.now())
         {
+            self.log_cut_head(session, Reason::Shutdown);
+            self.note_cause(session, Reason::Shutdown);
             return self.cut(session);
         }
         match session.phase {
@@ -410,13 +410,20 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Exchange => self.exchange_deadline(session),
             Phase::Answering { .. } => {
                 if !self.answer_is_taken(session) {
+                    if session.told.is_none() {
+                        self.core.cells.deadline(Deadline::Write);
+                    }
                     self.close(session, Close::Orderly);
                 }
             }
             Phase::Skipping { .. } => self.linger(session),
-            Phase::Idle | Phase::Lingering { .. } => {
+            Phase::Idle => {
+                if self.core.drain.is_none() {
+                    self.core.cells.deadline(Deadline::Idle);
+                }
                 self.close(session, Close::Orderly);
             }
+            Phase::Lingering { .. } => self.close(session, Close::Orderly),
             Phase::Gone => {}
         }
     }

@@ -12,8 +12,8 @@ use super::session::{Phase, Session, Tag};
 use super::state::{Download, Upload};
 use super::Kit;
 use crate::http::answer::{Answer, Rendering};
-use crate::http::{HeadScanner, Method};
-use crate::proxy::transaction::{self, ClientEnd, Ending, Input, Order, Orders, Verdict};
+use crate::http::{HeadScanner, Method, Reason};
+use crate::proxy::transaction::{self, ClientEnd, Ending, Input, Order, Orders};
 
 /// Requests up to this length are copied when they may have to be sent again; longer ones, which
 /// are few, stay in their buffer.
@@ -42,6 +42,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             if session.phase != Phase::Exchange {
                 return false;
             }
+            self.note_moment(session, order);
             match order {
                 Order::Connect {
                     fresh,
@@ -59,7 +60,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     self.send_text(session, b"HTTP/1.1 100 Continue\r\n\r\n", Tag::Continue);
                 }
                 Order::CloseUpstream => self.close_upstream(session),
-                Order::Answer(verdict) => self.answer_verdict(session, verdict),
+                Order::Answer(reason) => self.answer_for(session, reason),
                 Order::Finish(ending) => self.finish(session, ending),
                 // Given in response to a head only; `download.rs` has it at hand.
                 Order::SendInterim | Order::SkipInterim | Order::Download | Order::Tunnel => {
@@ -68,6 +69,23 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         session.phase == Phase::Exchange
+    }
+
+    /// When the request reaches an upstream, for the log.
+    fn note_moment(&self, session: &mut Session, order: Order) {
+        let now = Some(self.cx.now);
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let moments = &mut exchange.moments;
+        match order {
+            Order::Connect { .. } => {
+                moments.dialled = moments.dialled.or(now);
+                (moments.connecting, moments.connected) = (now, None);
+            }
+            Order::SendHead => moments.connected = now,
+            _ => {}
+        }
     }
 
     /// Goes on with what waited for a buffer.
@@ -196,7 +214,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         {
             if !session.awaits_buffer {
                 // What was kept does not fit for this target.
-                self.step(session, Input::BadHead);
+                self.step(session, Input::BadHead(Reason::ForwardedHeadTooLarge));
             }
             return;
         }
@@ -309,8 +327,9 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.step(session, Input::UpstreamWriteFailed { untouched });
             }
             transaction::Upload::Tunnel => {
-                // The upstream may have finished its own side before.
-                self.step(session, Input::ClientGone);
+                // It may have finished its own side before.
+                let response_begun = true;
+                self.step(session, Input::UpstreamGone { response_begun });
             }
             transaction::Upload::Collecting
             | transaction::Upload::Held
@@ -383,31 +402,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
     }
 
-    fn answer_verdict(&mut self, session: &mut Session, verdict: Verdict) {
-        let answer = match verdict {
-            Verdict::BadBody => Answer::BadRequest,
-            Verdict::TrailersTooLarge => Answer::HeadTooLarge,
-            Verdict::BodyTooLarge => Answer::BodyTooLarge,
-            Verdict::BufferMemory => Answer::BufferMemory,
-            Verdict::ClientTooSlow => Answer::RequestTimeout,
-            Verdict::ConnectFailed => Answer::ConnectFailed,
-            Verdict::NoAddress => Answer::NameNotResolved,
-            Verdict::NoResources => Answer::LocalResources,
-            Verdict::TargetsFull => Answer::TargetsFull,
-            Verdict::TargetsUnhealthy => Answer::TargetsUnhealthy,
-            Verdict::UpstreamClosed => Answer::UpstreamClosed,
-            Verdict::InvalidResponse => Answer::InvalidResponse,
-            Verdict::ResponseHeaderTimeout => Answer::HeaderTimeout,
-            Verdict::UpstreamIdle => Answer::UpstreamIdle,
-            Verdict::HeaderDeadline => Answer::HeaderDeadline,
-            Verdict::RequestDeadline => Answer::RequestDeadline,
-        };
+    fn answer_for(&mut self, session: &mut Session, reason: Reason) {
+        let answer = Answer::to(reason).unwrap_or(Answer::UpstreamClosed);
         // Before the upstream was tried, it is not to blame.
         let tried = session
             .exchange
             .as_ref()
             .is_some_and(|x| x.address.is_some());
-        if let Some(what) = failure::of(verdict).filter(|_| tried) {
+        if let Some(what) = failure::of(reason).filter(|_| tried) {
             self.tell_failure(session, &what);
         }
         let draining = self.core.is_draining();
@@ -421,18 +423,21 @@ impl<E: Engine> Kit<'_, '_, E> {
         if !keep {
             exchange.transaction.forbid_keep_alive();
         }
-        exchange.status = answer.status();
+        let fixed = match reason {
+            Reason::HeaderDeadline => exchange
+                .route()
+                .and_then(|r| r.limits.header_deadline_response.clone()),
+            _ => None,
+        };
+        exchange.status = fixed.as_ref().map_or(answer.status(), |fixed| fixed.status);
+        let explains = exchange.snapshot.settings.explain_header;
         let rendering = Rendering {
             client: exchange.facts.version,
             head_only: exchange.facts.method == Method::Head,
             keep_alive: keep,
             allow: "",
-        };
-        let fixed = match verdict {
-            Verdict::HeaderDeadline => exchange
-                .route()
-                .and_then(|r| r.limits.header_deadline_response.clone()),
-            _ => None,
+            date: &self.core.date(self.cx.now),
+            explain: explains.then_some(reason),
         };
         let mut text = std::mem::take(&mut self.core.scratch);
         text.clear();
@@ -440,11 +445,15 @@ impl<E: Engine> Kit<'_, '_, E> {
             Some(fixed) => fixed_answer(&fixed).write(&rendering, &mut text),
             None => answer.write(&rendering, &mut text),
         };
+        self.note_cause(session, reason);
         self.send_text(session, &text, Tag::Answer);
         self.core.scratch = text;
     }
 
     fn finish(&mut self, session: &mut Session, ending: Ending) {
+        if let Some(cause) = ending.cause {
+            self.note_cause(session, cause);
+        }
         if ending.client == ClientEnd::Sever {
             return self.cut(session);
         }
@@ -484,6 +493,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         self.log_request(session, &exchange);
+        self.core.count_exchange(&exchange, self.cx.now);
         if exchange.transaction.client_was_too_slow() {
             self.note_slowness(session);
         }

@@ -7,8 +7,8 @@ use toron_reactor::{Engine, Time};
 
 use super::session::Session;
 use super::Kit;
+use crate::http::Reason;
 use crate::policy::settings::RouteKind;
-use crate::proxy::transaction::Verdict;
 
 /// Lets one line a second through to the log: what goes wrong with every request is told once, not
 /// as often as there are requests.
@@ -47,25 +47,17 @@ impl LogGate {
     }
 }
 
-/// What the upstream did that ends in this verdict, unless it was told before with its cause.
-pub(super) fn of(verdict: Verdict) -> Option<&'static str> {
-    match verdict {
-        Verdict::UpstreamClosed => Some("closed the connection before a response"),
-        Verdict::ResponseHeaderTimeout => Some("no response head within response_header_timeout"),
-        Verdict::UpstreamIdle => Some("took no byte of the request within upstream_idle_timeout"),
-        Verdict::HeaderDeadline => Some("header_deadline passed before a response head"),
-        Verdict::RequestDeadline => Some("request_deadline passed before a response"),
-        Verdict::BadBody
-        | Verdict::BodyTooLarge
-        | Verdict::BufferMemory
-        | Verdict::ClientTooSlow
-        | Verdict::ConnectFailed
-        | Verdict::NoAddress
-        | Verdict::NoResources
-        | Verdict::TargetsFull
-        | Verdict::TargetsUnhealthy
-        | Verdict::TrailersTooLarge
-        | Verdict::InvalidResponse => None,
+/// What the upstream did that ends in this, unless it was told before with its cause.
+pub(super) fn of(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::UpstreamClosed => Some("closed the connection before a response"),
+        Reason::ResponseHeaderTimeout => Some("no response head within response_header_timeout"),
+        Reason::UpstreamIdleTimeout => {
+            Some("took no byte of the request within upstream_idle_timeout")
+        }
+        Reason::HeaderDeadline => Some("header_deadline passed before a response head"),
+        Reason::RequestDeadline => Some("request_deadline passed before a response"),
+        _ => None,
     }
 }
 

@@ -4,15 +4,17 @@ use std::net::IpAddr;
 
 use toron_reactor::{Buf, Close, Context, Engine, Incoming};
 
+use super::blame::{Blame, Told};
 use super::ending::TOLD_TOTAL;
 use super::lane::Lane;
 use super::refuse::Refusal;
 use super::session::{Phase, Session, Tag};
 use super::{Kit, Server};
-use crate::http::answer::{Answer, Rendering};
+use crate::http::answer::Rendering;
 use crate::http::proxy_protocol::{self, ProxyHeader};
 use crate::http::RequestHead;
 use crate::policy::firewall::{Cause, Client, Decision};
+use crate::policy::limit;
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
 use crate::proxy::writing::Writing;
@@ -22,6 +24,7 @@ impl Server {
     pub(super) fn welcome<E: Engine>(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
         let Incoming { fd, peer, .. } = incoming;
         let now = cx.now;
+        self.core.cells.connections.add(1);
         let snapshot = self.core.pin();
         let settings = &snapshot.settings;
         let client = Client::peer(peer.ip(), &settings.trusted_proxies);
@@ -36,7 +39,8 @@ impl Server {
             cx,
         };
         kit.note(client.address, "connection", admission.decision);
-        if let Some((_, None)) = refused {
+        if let Some((cause, None)) = &refused {
+            kit.turned_away(client.address, cause, 0);
             kit.cx.engine.close(fd, Close::Reset);
             return kit.cx.connection_ended();
         }
@@ -50,6 +54,7 @@ impl Server {
             session
         });
         self.core.sessions += 1;
+        self.core.idle_sessions += 1;
         self.with_session(cx, token, |kit, session| match refused {
             None => kit.receive(session),
             Some((cause, told)) => {
@@ -64,14 +69,26 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Tells a connection why it is refused: one send, then the short ending of those who are told.
     fn turn_away(&mut self, session: &mut Session, cause: &Cause) {
         // Nobody waits for a buffer to be refused with.
+        let client = session.client.address;
+        self.core.scratch.clear();
         let Some(mut buf) = self.cx.engine.buffers().take() else {
+            self.turned_away(client, cause, 0);
             return self.close(session, Close::Reset);
         };
-        let mut text = std::mem::take(&mut self.core.scratch);
-        text.clear();
-        cause.answer().write(&Rendering::CLOSE, &mut text);
-        buf.extend(&text);
-        self.core.scratch = text;
+        let answer = cause.answer();
+        let rendering = Rendering {
+            date: &self.core.date(self.cx.now),
+            explain: self
+                .core
+                .snapshot
+                .settings
+                .explain_header
+                .then_some(cause.reason),
+            ..Rendering::CLOSE
+        };
+        answer.write(&rendering, &mut self.core.scratch);
+        buf.extend(&self.core.scratch);
+        self.turned_away(client, cause, answer.status());
         let mut writing = Writing::new(TOLD_TOTAL);
         writing.run(self.now());
         session.phase = Phase::Answering {
@@ -81,6 +98,23 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.send(session, buf, Tag::Answer);
     }
 
+    /// Notes that a connection was refused; the answer is in the scratch buffer, if it got one.
+    fn turned_away(&mut self, client: IpAddr, cause: &Cause, status: u16) {
+        self.core.asked.clear();
+        let blame = Blame::from(cause);
+        self.note_refusal(client, &blame, status);
+        let told = Told {
+            status,
+            reason: Some(blame.reason),
+            bytes: match status {
+                0 => 0,
+                _ => self.core.scratch.len(),
+            },
+            ..Told::default()
+        };
+        self.log_answer(client, None, &told);
+    }
+
     /// Bytes have come from a trusted proxy that has to say first for whom the connection is (F4).
     /// One that does not is refused: to guess would be to believe.
     pub(super) fn proxy_header_received(&mut self, session: &mut Session, mut input: Buf) {
@@ -88,9 +122,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             ProxyHeader::Incomplete if session.eof => self.close(session, Close::Orderly),
             ProxyHeader::Incomplete => self.await_more(session, input),
             ProxyHeader::Invalid(reason) => {
-                log::debug!("{}: refused: {reason}", session.peer);
                 session.input = Some(input);
-                self.refuse(session, Refusal::unread(Answer::BadRequest));
+                self.refuse(session, Refusal::unread(reason));
             }
             ProxyHeader::Complete { len, source } => {
                 session.awaits_proxy_header = false;
@@ -111,7 +144,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         &mut self,
         session: &mut Session,
         settings: &Settings,
-    ) -> Option<Answer> {
+    ) -> Option<Cause> {
         if session.admitted {
             return None;
         }
@@ -121,8 +154,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         let decision = firewall.request(&settings.firewall, session.client, permit, now);
         self.note(session.client.address, "request", decision);
         session.admitted = decision.admits();
+        if !session.client.is_proxy {
+            self.core.cells.count_violation(&decision);
+        }
         match decision {
-            Decision::Refuse(cause) => Some(cause.answer()),
+            Decision::Refuse(cause) => Some(cause),
             Decision::Admit | Decision::Observe(_) => None,
         }
     }
@@ -131,8 +167,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(super) fn note_slowness(&mut self, session: &mut Session) {
         let rules = &self.core.snapshot.settings.firewall;
         let (firewall, now) = (&self.core.shared.firewall, self.now());
+        let exempt = session.client.is_proxy || rules.allow.contains(session.client.address);
+        if rules.enabled && !exempt {
+            self.core.cells.slowness_violations.add(1);
+        }
         let blocked = firewall.violate(rules, session.client, session.account.as_mut(), now);
         if let Some(Cause { observed, .. }) = blocked {
+            self.core.cells.slowness_blocks.add(1);
             let client = session.client.address;
             log::info!("{client}: blocked after {observed} violations, the last for slowness");
         }
@@ -154,12 +195,13 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(unsaid) = self.core.firewall_gate.pass(self.cx.now) else {
             return;
         };
+        let settings = &self.core.snapshot.settings;
         log::info!(
-            "{client}: {what} {done}: {} ({} of {}, {}); {unsaid} more since the last such line",
+            "{client}: {what} {done}: {} ({} of {}, firewall.{}); {unsaid} more since the last such line",
             cause.reason.code(),
             cause.observed,
             cause.limit,
-            cause.reason.setting(),
+            limit::of(cause.reason, settings, None).map_or("", |limit| limit.setting),
         );
     }
 }

@@ -2,14 +2,15 @@
 
 use toron_reactor::{Buf, Close, Engine, Op, Outcome};
 
+use super::blame::{Blame, Told};
 use super::judge::Verdict;
 use super::lane::Lane;
+use super::note::millis;
 use super::refuse::Refusal;
 use super::session::{Phase, Session};
 use super::Kit;
-use crate::http::answer::Answer;
 use crate::http::request;
-use crate::http::{field_slots, HeadLimits, HeadScanner, Scan};
+use crate::http::{field_slots, HeadLimits, HeadScanner, Reason, Scan};
 
 /// Most fields of a head that a configuration may allow.
 pub const MOST_FIELDS: usize = 256;
@@ -33,8 +34,31 @@ impl<E: Engine> Kit<'_, '_, E> {
             // It was cancelled for a request that has ended.
             Outcome::Cancelled { buf: None } => self.receive(session),
             // EOF in the middle of a head is closed without a response (I4).
-            _ => self.close(session, Close::Orderly),
+            _ => self.head_abandoned(session),
         }
+    }
+
+    /// The client has gone before its head was whole.
+    pub(super) fn head_abandoned(&mut self, session: &mut Session) {
+        self.log_cut_head(session, Reason::ClientLeftHead);
+        self.close(session, Close::Orderly);
+    }
+
+    /// A line about the head that is being received, if one is: a request that ends without an answer.
+    pub(super) fn log_cut_head(&mut self, session: &Session, reason: Reason) {
+        if session.phase != Phase::Head {
+            return;
+        }
+        self.core.asked.clear();
+        self.core.header_took = self.now().since(session.since);
+        self.core.requests += 1;
+        self.core.count_answer(None, 0);
+        self.core.count_refusal(&self.core.snapshot, None, reason);
+        let told = Told {
+            reason: Some(reason),
+            ..Told::default()
+        };
+        self.log_answer(session.client.address, Some(session.since), &told);
     }
 
     /// Looks for the end of the head, and begins the request when it is there.
@@ -43,16 +67,17 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         let most = self.core.snapshot.settings.max_header_bytes;
-        self.core.described.clear();
+        self.core.asked.clear();
         if session.awaits_proxy_header {
             return self.proxy_header_received(session, input);
         }
         match session.scanner.scan(&input) {
             Scan::Incomplete if input.len() >= most || input.receivable() == 0 => {
+                let blame = Blame::with(Reason::HeadTooLarge, input.len() as u64);
                 session.input = Some(input);
-                self.refuse(session, Refusal::unread(Answer::HeadTooLarge));
+                self.refuse(session, Refusal::unread(blame));
             }
-            Scan::Incomplete if session.eof => self.close(session, Close::Orderly),
+            Scan::Incomplete if session.eof => self.head_abandoned(session),
             Scan::Incomplete => {
                 if !session.scanner.started() {
                     // Empty lines only (I5): still idle.
@@ -62,16 +87,16 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
             Scan::Complete { len, .. } if len > most => {
                 session.input = Some(input);
-                self.refuse(session, Refusal::unread(Answer::HeadTooLarge));
+                let blame = Blame::with(Reason::HeadTooLarge, len as u64);
+                self.refuse(session, Refusal::unread(blame));
             }
             Scan::Complete { skip, len } => {
                 input.consume(skip);
                 self.begin_request(session, input, len);
             }
             Scan::Bad(reason) => {
-                log::debug!("{}: bad head: {reason}", session.peer);
                 session.input = Some(input);
-                self.refuse(session, Refusal::unread(Answer::BadRequest));
+                self.refuse(session, Refusal::unread(reason));
             }
         }
     }
@@ -92,16 +117,19 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The header deadline has passed (I3).
     pub(crate) fn head_too_slow(&mut self, session: &mut Session) {
-        self.core.described.clear();
+        self.core.asked.clear();
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
         self.note_slowness(session);
-        self.refuse(session, Refusal::unread(Answer::RequestTimeout));
+        self.core.header_took = self.now().since(session.since);
+        let blame = Blame::with(Reason::HeaderTimeout, millis(self.core.header_took));
+        self.refuse(session, Refusal::unread(blame));
     }
 
     fn begin_request(&mut self, session: &mut Session, input: Buf, head_len: usize) {
         let snapshot = self.core.pin();
+        self.core.header_took = self.now().since(session.since);
         let head = input.get(..head_len).unwrap_or_default();
         let mut slots = field_slots::<MOST_FIELDS>();
         let limits = HeadLimits {
@@ -109,13 +137,16 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         let mut room = std::mem::take(&mut self.core.path_room);
         room.resize(input.len().max(room.len()), 0);
-        self.core.described.clear();
+        self.core.asked.clear();
         let verdict = match request::parse(head, &limits, &mut slots) {
             Ok(request) => self.arrive(session, &snapshot, request, &input, head_len, &mut room),
-            Err(fault) => {
-                log::debug!("{}: refused: {}", session.peer, fault.reason);
-                Verdict::Refuse(Refusal::unread(fault.answer))
+            Err(Reason::TooManyFields) => {
+                // All lines but the first and the empty one.
+                let lines = head.iter().filter(|&&b| b == b'\n').count();
+                let fields = lines.saturating_sub(2) as u64;
+                Verdict::Answer(Refusal::unread(Blame::with(Reason::TooManyFields, fields)))
             }
+            Err(fault) => Verdict::Answer(Refusal::unread(fault)),
         };
         self.core.path_room = room;
         session.input = Some(input);
@@ -129,14 +160,15 @@ impl<E: Engine> Kit<'_, '_, E> {
                 session.since = self.now();
                 session.scanner = HeadScanner::request();
             }
-            Verdict::Refuse(refusal) => self.refuse(session, refusal),
+            Verdict::Answer(refusal) => self.refuse(session, refusal),
             Verdict::Written {
                 whole,
                 keep_alive,
+                told,
                 permit,
             } => {
                 session.permit = permit;
-                self.answer_written(session, whole, keep_alive);
+                self.answer_written(session, whole, keep_alive, &told);
             }
         }
     }

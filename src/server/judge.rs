@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use toron_reactor::{Buf, Engine};
 
-use super::builtin::{describe, fixed_answer, write_json, Builtin};
+use super::blame::{Blame, Told};
+use super::builtin::{fixed_answer, write_json, Builtin};
 use super::gate::client_of;
 use super::lookup::lookup;
 use super::refuse::Refusal;
@@ -16,8 +17,9 @@ use crate::http::answer::{Answer, Rendering};
 use crate::http::chunk::{Decoder, Event};
 use crate::http::method::Method;
 use crate::http::path::normalise;
-use crate::http::{Expect, RequestBody, RequestFacts, RequestHead, Target};
+use crate::http::{Expect, Reason, RequestBody, RequestFacts, RequestHead, Target};
 use crate::policy::bulkhead::Permit;
+use crate::policy::firewall::Cause;
 use crate::policy::router::Lookup;
 use crate::policy::settings::{ChunkedMode, Route, RouteKind, Settings};
 use crate::proxy::transaction::Orders;
@@ -37,7 +39,7 @@ pub(super) struct Arrival<'a, 'b, 'f> {
 
 impl Arrival<'_, '_, '_> {
     /// The length of the request, if nothing of it is owed when toron answers by itself.
-    fn nothing_owed(&self) -> Option<usize> {
+    pub(super) fn nothing_owed(&self) -> Option<usize> {
         let chunked = || match self.request.facts.body {
             RequestBody::Chunked => chunked_length(self.input.get(self.head_len..)?),
             RequestBody::None | RequestBody::Length(_) => None,
@@ -46,9 +48,11 @@ impl Arrival<'_, '_, '_> {
             .or_else(|| chunked().map(|body| self.head_len + body))
     }
 
-    fn refusal(&self, answer: Answer) -> Refusal {
+    fn reply(&self, answer: Answer) -> Refusal {
         Refusal {
             answer,
+            blame: None,
+            allow: String::new(),
             whole: self.nothing_owed(),
             keep_alive: self.request.facts.keep_alive,
             client: self.request.facts.version,
@@ -56,36 +60,42 @@ impl Arrival<'_, '_, '_> {
         }
     }
 
-    fn refuse(&self, answer: Answer) -> Verdict {
-        Verdict::Refuse(self.refusal(answer))
+    fn refuse(&self, blame: impl Into<Blame>) -> Verdict {
+        let blame = blame.into();
+        let mut refusal = self.reply(Answer::to(blame.reason).unwrap_or(Answer::BadRequest));
+        refusal.blame = Some(blame);
+        Verdict::Answer(refusal)
+    }
+
+    /// The methods that there are instead are `allow`.
+    pub(super) fn refuse_method(&self, allow: &str) -> Verdict {
+        let mut refusal = self.reply(Answer::MethodNotAllowed);
+        refusal.allow = allow.to_owned();
+        refusal.blame = Some(Reason::MethodNotAllowed.into());
+        Verdict::Answer(refusal)
     }
 
     /// By the firewall: a 403 ends the connection, whatever else has been sent on it, unless it is a
     /// trusted proxy's, which others share.
-    fn turn_away(&self, answer: Answer, session: &Session) -> Verdict {
-        let mut refusal = self.refusal(answer);
+    fn turn_away(&self, cause: &Cause, session: &Session) -> Verdict {
+        let answer = cause.answer();
+        let mut refusal = self.reply(answer);
+        refusal.blame = Some(cause.into());
         let proxies = &self.snapshot.settings.trusted_proxies;
         if answer.status() == 403 && !proxies.contains(session.peer.ip()) {
             refusal.whole = None;
         }
-        Verdict::Refuse(refusal)
+        Verdict::Answer(refusal)
     }
 
-    /// For an answer in the scratch buffer that holds no slot.
-    fn written(&self, keep_alive: bool) -> Verdict {
-        Verdict::Written {
-            whole: self.nothing_owed(),
-            keep_alive,
-            permit: None,
-        }
-    }
-
-    fn rendering<'r>(&self, draining: bool, allow: &'r str) -> Rendering<'r> {
+    pub(super) fn rendering<'r>(&self, draining: bool, date: &'r [u8]) -> Rendering<'r> {
         Rendering {
             client: self.request.facts.version,
             head_only: self.request.facts.method == Method::Head,
             keep_alive: self.request.facts.keep_alive && self.nothing_owed().is_some() && !draining,
-            allow,
+            allow: "",
+            date,
+            explain: None,
         }
     }
 }
@@ -97,11 +107,13 @@ pub(super) enum Verdict {
     /// There is no buffer for the request; one is awaited.
     Wait,
     /// toron answers.
-    Refuse(Refusal),
+    Answer(Refusal),
     /// The text of an answer has been written to the scratch buffer.
     Written {
         whole: Option<usize>,
         keep_alive: bool,
+        /// What it is, for the log.
+        told: Told,
         /// The slot of the route that answers, until the answer has been sent.
         permit: Option<Permit>,
     },
@@ -128,29 +140,35 @@ impl<E: Engine> Kit<'_, '_, E> {
             whole,
         };
         if request.target == Target::Asterisk {
+            self.core.asked.take(&arrival.request, b"*");
             return match self.ask_firewall(session, &snapshot.settings) {
-                None => arrival.refuse(Answer::Options),
-                Some(answer) => arrival.turn_away(answer, session),
+                None => Verdict::Answer(arrival.reply(Answer::Options)),
+                Some(cause) => arrival.turn_away(&cause, session),
             };
         }
         match normalise(request.path, room) {
             Ok(path) => {
                 arrival.path = path;
-                if self.core.shared.access_log.is_some() {
-                    describe(&arrival.request, path, &mut self.core.described);
-                }
+                self.core.asked.take(&arrival.request, path);
             }
             Err(fault) => {
-                log::debug!("{}: refused: {}", session.peer, fault.reason());
-                return arrival.refuse(Answer::BadRequest);
+                self.core.asked.take(&arrival.request, request.path);
+                return arrival.refuse(fault);
             }
         }
         if let Some(answer) = self.probe(snapshot, &arrival.request, arrival.path) {
-            return arrival.refuse(answer);
+            return Verdict::Answer(arrival.reply(answer));
+        }
+        let metrics = self.asks_for_metrics(session, &arrival);
+        if metrics == Some(Ok(())) {
+            return self.expose(session, &arrival);
         }
         match self.ask_firewall(session, &snapshot.settings) {
-            None => self.judge(session, &arrival),
-            Some(answer) => arrival.turn_away(answer, session),
+            None => match metrics {
+                Some(Err(reason)) => arrival.refuse(reason),
+                Some(Ok(())) | None => self.judge(session, &arrival),
+            },
+            Some(cause) => arrival.turn_away(&cause, session),
         }
     }
 
@@ -166,12 +184,18 @@ impl<E: Engine> Kit<'_, '_, E> {
         let draining = self.core.is_draining();
         if let Some(answered) = self.builtin(session, snapshot, &request, path) {
             return match answered {
-                Builtin::Answer(answer) => arrival.refuse(answer),
+                Builtin::Refusal(reason) => arrival.refuse(reason),
                 Builtin::Text(text) => {
                     self.core.scratch.clear();
-                    let rendering = arrival.rendering(draining, "");
+                    let date = self.core.date(self.cx.now);
+                    let rendering = arrival.rendering(draining, &date);
                     let keep_alive = write_json(&text, &rendering, &mut self.core.scratch);
-                    arrival.written(keep_alive)
+                    Verdict::Written {
+                        whole: arrival.nothing_owed(),
+                        keep_alive,
+                        told: self.written(200, None),
+                        permit: None,
+                    }
                 }
             };
         }
@@ -181,23 +205,33 @@ impl<E: Engine> Kit<'_, '_, E> {
                 return arrival.refuse(unrouted(&snapshot.settings, &request.facts))
             }
             Lookup::MethodNotAllowed { allow } => {
-                if unrouted(&snapshot.settings, &request.facts) != Answer::NotFound {
-                    return arrival.refuse(Answer::DeclaredTooLarge);
+                let blame = unrouted(&snapshot.settings, &request.facts);
+                if blame.reason != Reason::NoRoute {
+                    return arrival.refuse(blame);
                 }
                 let allow: Vec<&str> = allow.iter().collect();
-                let allow = allow.join(", ");
-                let rendering = arrival.rendering(draining, &allow);
-                let keep_alive = self.write_answer(Answer::MethodNotAllowed, &rendering);
-                return arrival.written(keep_alive);
+                return arrival.refuse_method(&allow.join(", "));
             }
         };
-        if let Some(answer) = check_body(&request.facts, route) {
-            return arrival.refuse(answer);
+        if let Some(blame) = check_body(&request.facts, route) {
+            return arrival.refuse(blame.on(route));
         }
         let Some(permit) = snapshot.admit(route) else {
-            return arrival.refuse(Answer::RouteFull);
+            let in_flight = snapshot.in_flight_of(route).saturating_add(1);
+            let blame = Blame::with(Reason::RouteFull, u64::from(in_flight));
+            return arrival.refuse(blame.on(route));
         };
         self.take_on(session, arrival, route, permit)
+    }
+
+    /// What is in the scratch buffer.
+    pub(super) fn written(&self, status: u16, route: Option<usize>) -> Told {
+        Told {
+            status,
+            route,
+            reason: None,
+            bytes: self.core.scratch.len(),
+        }
     }
 
     /// A request that has passed all checks and holds its slot.
@@ -211,11 +245,13 @@ impl<E: Engine> Kit<'_, '_, E> {
         match &route.kind {
             RouteKind::Respond(fixed) => {
                 self.core.scratch.clear();
-                let rendering = arrival.rendering(self.core.is_draining(), "");
+                let date = self.core.date(self.cx.now);
+                let rendering = arrival.rendering(self.core.is_draining(), &date);
                 let keep_alive = fixed_answer(fixed).write(&rendering, &mut self.core.scratch);
                 Verdict::Written {
                     whole: arrival.nothing_owed(),
                     keep_alive,
+                    told: self.written(fixed.status, Some(route.id as usize)),
                     permit: Some(permit),
                 }
             }
@@ -227,7 +263,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     }
                     // Judged again when there is a buffer: nothing is in flight until then.
                     Ok(None) => Verdict::Wait,
-                    Err(answer) => arrival.refuse(answer),
+                    Err(blame) => arrival.refuse(blame.on(route)),
                 }
             }
         }
@@ -263,21 +299,25 @@ fn chunked_length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// An unmatched request with a body follows the rule of I8.
-fn unrouted(settings: &Settings, facts: &RequestFacts) -> Answer {
+fn unrouted(settings: &Settings, facts: &RequestFacts) -> Blame {
     match facts.body {
-        RequestBody::Length(n) if n > settings.max_body_bytes => Answer::DeclaredTooLarge,
-        RequestBody::None | RequestBody::Length(_) | RequestBody::Chunked => Answer::NotFound,
+        RequestBody::Length(n) if n > settings.max_body_bytes => {
+            Blame::with(Reason::DeclaredTooLarge, n)
+        }
+        RequestBody::None | RequestBody::Length(_) | RequestBody::Chunked => Reason::NoRoute.into(),
     }
 }
 
 /// Chunked mode, declared length, expectation.
-fn check_body(facts: &RequestFacts, route: &Route) -> Option<Answer> {
+fn check_body(facts: &RequestFacts, route: &Route) -> Option<Blame> {
     match facts.body {
         RequestBody::Chunked if route.limits.chunked_mode == ChunkedMode::Reject => {
-            Some(Answer::ChunkedDisabled)
+            Some(Reason::ChunkedDisabled.into())
         }
-        RequestBody::Length(n) if n > route.limits.max_body_bytes => Some(Answer::DeclaredTooLarge),
-        _ if facts.expect == Expect::Other => Some(Answer::ExpectationFailed),
+        RequestBody::Length(n) if n > route.limits.max_body_bytes => {
+            Some(Blame::with(Reason::DeclaredTooLarge, n))
+        }
+        _ if facts.expect == Expect::Other => Some(Reason::UnknownExpectation.into()),
         RequestBody::None | RequestBody::Length(_) | RequestBody::Chunked => None,
     }
 }

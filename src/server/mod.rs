@@ -18,8 +18,11 @@
 //!                                              │ slow.rs      peers that are slow but not idle
 //!                                              │ watch.rs     clients that go away
 //!                                              │ failure.rs   upstream failures, for the log
+//!                                              │ note.rs      ends and refusals, for the logs
 //!
+//!  metrics/: what is counted, and /metrics
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
+//!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log    wall.rs: Date
 //! ```
 //!
 //! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
@@ -27,12 +30,15 @@
 //! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
 //! the reactor and of everything but the session at hand.
 
+pub mod access_line;
 pub mod access_log;
+mod blame;
 pub(crate) mod body;
 mod builtin;
 mod collect;
 mod collected;
 mod connect;
+pub mod describe;
 mod download;
 mod ending;
 mod exchange;
@@ -41,7 +47,10 @@ mod gate;
 mod head;
 mod judge;
 mod lane;
+pub mod ledger;
 mod lookup;
+pub mod metrics;
+mod note;
 mod prepare;
 mod refuse;
 mod session;
@@ -54,6 +63,7 @@ pub mod target;
 mod tunnel;
 mod upload;
 mod upstream;
+mod wall;
 mod watch;
 
 use std::ops::Deref;
@@ -69,12 +79,16 @@ use toron_reactor::{
 
 use crate::policy::pool::Balancers;
 use crate::policy::snapshot::Snapshot;
+use describe::Description;
 use failure::LogGate;
 use lane::Lane;
+use metrics::cells::Cells;
+use metrics::{no_cells, CellsOfRoutes};
 use session::{Phase, Session};
 use shared::{Counts, Shared};
 use state::Exchange;
 use upstream::Connections;
+use wall::WallClock;
 
 /// Messages to a server from other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +119,12 @@ pub(crate) struct Core {
     scratch: Vec<u8>,
     /// Paths are normalised here.
     path_room: Vec<u8>,
-    /// Method, host and path of the request at hand, if there is an access log.
-    described: Vec<u8>,
+    /// What the request at hand asked for.
+    asked: Description,
+    /// How long its head took to come.
+    header_took: Duration,
+    /// The time of day.
+    wall: WallClock,
     /// Access-log lines of this turn.
     log_lines: Vec<u8>,
     gate: LogGate,
@@ -118,7 +136,13 @@ pub(crate) struct Core {
     retired: Vec<Box<Exchange>>,
     /// Memory for the next body that is collected.
     rooms: Vec<Vec<u8>>,
+    /// What this reactor counts for /metrics.
+    cells: Arc<Cells>,
+    /// What it counts of the routes of the present configuration.
+    route_cells: CellsOfRoutes,
     sessions: usize,
+    /// Those that wait for a request.
+    idle_sessions: usize,
     exchanges: usize,
     requests: u64,
     /// Refused by the firewall.
@@ -204,6 +228,9 @@ impl Server {
     pub fn new(shared: Arc<Shared>, reactor: usize, seed: u64) -> Self {
         let snapshot = Rc::new(Pinned(shared.snapshot.load_full()));
         let balancers = Balancers::new(reactor, mix(seed) ^ reactor as u64);
+        let route_cells = no_cells(snapshot.table.routes().len());
+        let gauge = shared.gauges.get(reactor);
+        let cells = gauge.map(|gauge| Arc::clone(&gauge.cells));
         let core = Core {
             shared,
             reactor,
@@ -214,13 +241,18 @@ impl Server {
             sweep_at: Time(0),
             scratch: Vec::with_capacity(16 * 1024),
             path_room: Vec::new(),
-            described: Vec::new(),
+            asked: Description::default(),
+            header_took: Duration::ZERO,
+            wall: WallClock::default(),
             log_lines: Vec::new(),
             gate: LogGate::default(),
             firewall_gate: LogGate::default(),
             retired: Vec::new(),
             rooms: Vec::new(),
+            cells: cells.unwrap_or_default(),
+            route_cells,
             sessions: 0,
+            idle_sessions: 0,
             exchanges: 0,
             requests: 0,
             refused: 0,
@@ -254,8 +286,11 @@ impl Server {
             core: &mut self.core,
             cx,
         };
+        let was_idle = matches!(session.phase, Phase::Idle);
         handle(&mut kit, session);
-        if session.phase == Phase::Gone {
+        kit.core.idle_sessions += usize::from(matches!(session.phase, Phase::Idle));
+        kit.core.idle_sessions -= usize::from(was_idle);
+        if matches!(session.phase, Phase::Gone) {
             self.sessions.remove(token);
         } else {
             kit.arm(session);
@@ -345,6 +380,7 @@ impl Core {
             self.retired.clear();
             let snapshot = &self.snapshot;
             self.balancers.retain(|pool| snapshot.holds_pool(pool));
+            self.route_cells = no_cells(snapshot.table.routes().len());
         }
         Rc::clone(&self.snapshot)
     }
@@ -352,9 +388,11 @@ impl Core {
     fn counts(&self) -> Counts {
         Counts {
             sessions: self.sessions,
+            idle_sessions: self.idle_sessions,
             exchanges: self.exchanges,
             upstream_connections: self.upstreams.len(),
             upstream_idle: self.upstreams.idle_len(),
+            received: self.cells.received.get(),
             requests: self.requests,
             refused: self.refused,
             observed: self.observed,
@@ -367,6 +405,11 @@ impl Core {
         if let Some(gauge) = self.shared.gauges.get(self.reactor) {
             gauge.publish(self.counts(), stats);
         }
+    }
+
+    /// The value of a `Date` field.
+    pub(crate) fn date(&mut self, now: Time) -> [u8; wall::DATE] {
+        self.wall.date(now)
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -449,6 +492,7 @@ impl<E: Engine> Service<E> for Server {
 
     fn turn_ended(&mut self, cx: &mut Context<'_, E>) {
         self.core.publish(cx.engine.stats());
+        self.core.time_turn(cx.engine);
         if let Some(log) = &self.core.shared.access_log {
             if !self.core.log_lines.is_empty() {
                 log.hand_over(&mut self.core.log_lines);

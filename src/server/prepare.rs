@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use toron_reactor::{Buf, Engine};
 
+use super::blame::Blame;
 use super::body::{Chunked, Source};
 use super::builtin::ip_text;
 use super::collected::{intake, Collected, Intake};
+use super::describe::Description;
 use super::head::MOST_FIELDS;
 use super::judge::Arrival;
 use super::session::{Phase, Session};
 use super::splice::SPLICE_MIN;
-use super::state::{Download, Exchange, Upload};
-use super::target::answer_of;
+use super::state::{Download, Exchange, Moments, Upload};
+use super::target::blame_of;
 use super::{Kit, Pinned};
-use crate::http::answer::Answer;
 use crate::http::forward::sane_request_id;
 use crate::http::path::{normalise, strip_prefix};
 use crate::http::request::{self, UpgradeAsked};
 use crate::http::{
-    field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, RequestBody,
+    field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, Reason, RequestBody,
     RequestFacts, RequestHead, UpstreamFraming, Version,
 };
 use crate::policy::pool::Tried;
@@ -37,7 +38,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         arrival: &Arrival<'_, '_, '_>,
         route: &Arc<Route>,
         upstream: &Upstream,
-    ) -> Result<Option<(Box<Exchange>, Orders)>, Answer> {
+    ) -> Result<Option<(Box<Exchange>, Orders)>, Blame> {
         let Arrival {
             snapshot,
             request,
@@ -61,7 +62,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 session.client.address,
                 &Tried::none(),
             )
-            .map_err(answer_of)?;
+            .map_err(blame_of)?;
         let mut request_id = [0; 32];
         self.core.request_id.next(&mut request_id);
         let forwarding = Forwarding {
@@ -76,7 +77,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             expect: true,
         };
         if !forwarding.write(&request, path, &mut self.core.scratch, &mut buf) {
-            return Err(Answer::HeadTooLarge);
+            return Err(Reason::ForwardedHeadTooLarge.into());
         }
         let have = input.get(head_len..).unwrap_or_default();
         let (source, taken) = first_portion(&request.facts, have, &mut buf);
@@ -100,16 +101,18 @@ impl<E: Engine> Kit<'_, '_, E> {
         route: &Arc<Route>,
         upstream: &Upstream,
         intake: Intake,
-    ) -> Result<Option<(Box<Exchange>, Orders)>, Answer> {
+    ) -> Result<Option<(Box<Exchange>, Orders)>, Blame> {
         let request = arrival.request.facts;
         let client = session.client.address;
         self.check_targets(arrival.snapshot, route.id as usize, upstream, client)
-            .map_err(answer_of)?;
+            .map_err(blame_of)?;
         let (collected, source) = match request.body {
             RequestBody::Length(n) => {
                 let limit = arrival.snapshot.settings.buffer_memory;
-                if !self.core.shared.memory.has_room(n, limit) {
-                    return Err(Answer::BufferMemory);
+                let memory = &self.core.shared.memory;
+                if !memory.has_room(n, limit) {
+                    let wanted = memory.used().saturating_add(n);
+                    return Err(Blame::with(Reason::BufferMemory, wanted));
                 }
                 (Collected::with_length(n), Source::Length(n))
             }
@@ -151,7 +154,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         if let Some(host) = request.host {
             exchange.host.extend_from_slice(host.as_bytes());
         }
-        exchange.log.extend_from_slice(&self.core.described);
+        exchange.asked.copy(&self.core.asked);
+        exchange.moments = Moments {
+            header: self.core.header_took,
+            ..Moments::default()
+        };
         (exchange, orders)
     }
 
@@ -194,7 +201,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 bytes_in: 0,
                 bytes_out: 0,
                 host: Vec::new(),
-                log: Vec::new(),
+                asked: Description::default(),
+                moments: Moments::default(),
+                observed: 0,
+                cause: None,
             });
         };
         exchange.transaction = transaction;
@@ -213,7 +223,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.status = 0;
         exchange.bytes_in = 0;
         exchange.bytes_out = 0;
-        exchange.log.clear();
+        exchange.observed = 0;
+        exchange.cause = None;
         exchange
     }
 
@@ -226,6 +237,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         session.phase = Phase::Exchange;
         session.exchange = Some(exchange);
         self.core.exchanges += 1;
+        self.core.cells.received.add(1);
         self.carry_out(session, orders);
     }
 

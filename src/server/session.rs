@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
+use super::metrics::cursor::Cursor;
 use super::state::Exchange;
 use crate::http::HeadScanner;
 use crate::policy::bulkhead::Permit;
@@ -163,6 +164,8 @@ pub struct Session {
     pub output: Output,
     /// The slot of the route whose fixed answer is being sent.
     pub permit: Option<Permit>,
+    /// What is still to be told of the metrics that the client has asked for.
+    pub exposition: Option<Box<Cursor>>,
     /// The request under way.
     pub exchange: Option<Box<Exchange>>,
 }
@@ -204,6 +207,7 @@ impl Session {
             unsent: None,
             output: Output::default(),
             permit: None,
+            exposition: None,
             exchange: None,
         }
     }

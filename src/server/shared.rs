@@ -6,6 +6,9 @@ use std::sync::{Arc, OnceLock};
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
+use super::ledger::Ledger;
+use super::metrics::cells::Cells;
+use super::metrics::reloads::Reloads;
 use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
@@ -32,6 +35,10 @@ pub struct Shared {
     pub active: usize,
     /// Which engine runs, for `/internal/api/status`; known when the reactors have started.
     pub engine: OnceLock<&'static str>,
+    /// The last refusals.
+    pub ledger: Ledger,
+    /// How reloads ended.
+    pub reloads: Arc<Reloads>,
     /// When the process began to serve (`CLOCK_MONOTONIC`, nanoseconds).
     pub started: AtomicU64,
 }
@@ -56,6 +63,8 @@ impl Shared {
             draining: AtomicBool::new(false),
             active: active.max(1),
             engine: OnceLock::new(),
+            ledger: Ledger::new(reactors),
+            reloads: Arc::default(),
             started: AtomicU64::new(0),
         })
     }
@@ -72,7 +81,10 @@ impl Shared {
 // A cache line of its own: reactors write theirs at every turn.
 #[repr(align(128))]
 pub struct Gauges {
+    /// What it counts as it goes.
+    pub cells: Arc<Cells>,
     sessions: AtomicU64,
+    idle_sessions: AtomicU64,
     exchanges: AtomicU64,
     upstream_connections: AtomicU64,
     upstream_idle: AtomicU64,
@@ -80,6 +92,8 @@ pub struct Gauges {
     sockets: AtomicU64,
     buffers: AtomicU64,
     pipes: AtomicU64,
+    buffers_most: AtomicU64,
+    pipes_most: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
     observed: AtomicU64,
@@ -93,12 +107,16 @@ pub struct Gauges {
 pub struct Counts {
     /// Client connections.
     pub sessions: usize,
+    /// Those that wait for a request.
+    pub idle_sessions: usize,
     /// Requests in flight.
     pub exchanges: usize,
     /// Upstream connections, idle ones included.
     pub upstream_connections: usize,
     /// Idle upstream connections.
     pub upstream_idle: usize,
+    /// Requests begun: what has ended and what is in flight, always.
+    pub received: u64,
     /// Requests ended.
     pub requests: u64,
     /// Connections and requests that the firewall refused.
@@ -113,7 +131,13 @@ impl Gauges {
     /// Publishes what is held now.
     pub fn publish(&self, counts: Counts, stats: Stats) {
         let set = |cell: &AtomicU64, value: u64| cell.store(value, Ordering::Relaxed);
+        let most = |cell: &AtomicU64, value: u64| {
+            if value > cell.load(Ordering::Relaxed) {
+                set(cell, value);
+            }
+        };
         set(&self.sessions, counts.sessions as u64);
+        set(&self.idle_sessions, counts.idle_sessions as u64);
         set(&self.exchanges, counts.exchanges as u64);
         set(
             &self.upstream_connections,
@@ -128,6 +152,8 @@ impl Gauges {
         set(&self.sockets, stats.sockets as u64);
         set(&self.buffers, stats.buffers as u64);
         set(&self.pipes, stats.pipes as u64);
+        most(&self.buffers_most, stats.buffers as u64);
+        most(&self.pipes_most, stats.pipes as u64);
         set(&self.turns, stats.turns);
         set(&self.system_calls, stats.system_calls);
     }
@@ -138,6 +164,7 @@ impl Gauges {
 #[allow(missing_docs)]
 pub struct Totals {
     pub sessions: u64,
+    pub idle_sessions: u64,
     pub exchanges: u64,
     pub upstream_connections: u64,
     pub upstream_idle: u64,
@@ -145,6 +172,9 @@ pub struct Totals {
     pub sockets: u64,
     pub buffers: u64,
     pub pipes: u64,
+    pub buffers_most: u64,
+    pub pipes_most: u64,
+    pub received: u64,
     pub requests: u64,
     pub refused: u64,
     pub observed: u64,
@@ -160,6 +190,7 @@ impl Totals {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Totals {
             sessions: self.sessions + get(&gauge.sessions),
+            idle_sessions: self.idle_sessions + get(&gauge.idle_sessions),
             exchanges: self.exchanges + get(&gauge.exchanges),
             upstream_connections: self.upstream_connections + get(&gauge.upstream_connections),
             upstream_idle: self.upstream_idle + get(&gauge.upstream_idle),
@@ -167,6 +198,9 @@ impl Totals {
             sockets: self.sockets + get(&gauge.sockets),
             buffers: self.buffers + get(&gauge.buffers),
             pipes: self.pipes + get(&gauge.pipes),
+            buffers_most: self.buffers_most + get(&gauge.buffers_most),
+            pipes_most: self.pipes_most + get(&gauge.pipes_most),
+            received: self.received + gauge.cells.received.get(),
             requests: self.requests + get(&gauge.requests),
             refused: self.refused + get(&gauge.refused),
             observed: self.observed + get(&gauge.observed),

@@ -6,6 +6,7 @@
 
 use toron_reactor::{Acknowledged, Engine, Fd};
 
+use super::metrics::cells::Deadline;
 use super::session::{Phase, Session};
 use super::Kit;
 use crate::proxy::transaction::{Input, Side};
@@ -22,6 +23,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             .as_ref()
             .is_some_and(|x| x.transaction.connect_is_overdue(self.cx.now));
         if overdue {
+            self.core.cells.dials_failed.add(1);
+            self.core.cells.deadline(Deadline::Connect);
             self.tell_failure(session, &"no connection within connect_timeout");
         }
         self.step(session, Input::Tick);

@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use toron_reactor::{Buf, Engine, Pipe, Time, Token};
 
 use super::body::{Framing, Source};
 use super::collected::Collected;
+use super::describe::Description;
 use super::Pinned;
-use crate::http::{HeadScanner, RequestFacts};
+use crate::http::{HeadScanner, Reason, RequestFacts};
 use crate::policy::bulkhead::Permit;
 use crate::policy::pool::{Lease, Tried};
 use crate::policy::settings::Route;
@@ -80,8 +82,29 @@ pub struct Exchange {
     pub bytes_out: u64,
     /// Host that the client asked for, where redirects are rewritten.
     pub host: Vec<u8>,
-    /// Method, host and path for the access log, if there is one.
-    pub log: Vec<u8>,
+    /// What it asked for, for logs.
+    pub asked: Description,
+    /// When it got where.
+    pub moments: Moments,
+    /// How much of a limit on its body was used, where that is what it is refused for.
+    pub observed: u64,
+    /// Why it does not end well, once that is known.
+    pub cause: Option<Reason>,
+}
+
+/// When a request got where.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moments {
+    /// How long its head took.
+    pub header: Duration,
+    /// The first attempt to reach an upstream began.
+    pub dialled: Option<Time>,
+    /// The present one began.
+    pub connecting: Option<Time>,
+    /// It stood.
+    pub connected: Option<Time>,
+    /// The response head came.
+    pub answered: Option<Time>,
 }
 
 impl Exchange {

@@ -4,19 +4,20 @@ use std::net::IpAddr;
 
 use toron_reactor::Engine;
 
+use super::blame::Blame;
 use super::session::Session;
 use super::state::Exchange;
 use super::{Kit, Pinned};
-use crate::http::answer::Answer;
+use crate::http::Reason;
 use crate::policy::pool::{Call, Change, Lease, Tried, Unavailable};
 use crate::policy::settings::{Health, RouteKind, Upstream};
 use crate::proxy::transaction::ConnectFailure;
 
-/// The answer where a request finds no target.
-pub(super) fn answer_of(why: Unavailable) -> Answer {
+/// Why a request that finds no target is refused.
+pub(super) fn blame_of(why: Unavailable) -> Blame {
     match why {
-        Unavailable::Full => Answer::TargetsFull,
-        Unavailable::Unhealthy => Answer::TargetsUnhealthy,
+        Unavailable::Full => Blame::from(Reason::TargetsFull),
+        Unavailable::Unhealthy => Blame::from(Reason::TargetsUnhealthy),
     }
 }
 

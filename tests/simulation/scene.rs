@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use toron::http::{Answer, Reason};
 use toron::policy::pool::Standing;
 use toron::policy::settings::RouteKind;
 use toron::policy::snapshot::Snapshot;
+use toron::server::access_log::{self, LogSource};
 use toron::server::shared::Shared;
 use toron::server::{Message, Server};
 use toron_reactor::sim::{Faults, Route, SimEngine, World};
@@ -36,13 +38,16 @@ pub fn server_address() -> SocketAddr {
 pub struct Machine {
     pub reactor: Reactor<SimEngine, Server>,
     shared: Arc<Shared>,
+    /// The access log, as it is written.
+    log: LogSource,
     _address: Address<Message>,
 }
 
 /// A server in a world.
 pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u64) -> Machine {
     let shared = Arc::new(ArcSwap::new(Arc::clone(snapshot)));
-    let shared = Shared::new(shared, 1, 1, None);
+    let (sink, log) = access_log::channel();
+    let shared = Shared::new(shared, 1, 1, Some(sink));
     let listener = world.listen(server_address(), 64).unwrap();
     let (address, mailbox) = mailbox();
     let server = Server::new(Arc::clone(&shared), 0, seed);
@@ -51,6 +56,7 @@ pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u6
     Machine {
         reactor,
         shared,
+        log,
         _address: address,
     }
 }
@@ -65,6 +71,8 @@ struct Scene {
     begin: Time,
     turns: u64,
     ended: bool,
+    /// Lines of the access log.
+    lines: Vec<u8>,
 }
 
 /// Plays a seed and checks everything.
@@ -96,6 +104,7 @@ pub fn play(seed: u64, snapshot: &Snapshot, traces: bool) -> Tally {
         begin,
         turns: 0,
         ended: false,
+        lines: Vec::new(),
     };
     match scene.ledger.plan.story {
         Story::Whole => scene.whole(),
@@ -112,6 +121,11 @@ impl Scene {
         self.turns += 1;
         assert!(self.turns < TURNS, "the server spins");
         self.ended |= self.machine.reactor.step(until).unwrap();
+        while let Ok(mut batch) = self.machine.log.batches.try_recv() {
+            self.lines.extend_from_slice(&batch);
+            batch.clear();
+            let _ = self.machine.log.empty.try_send(batch);
+        }
         self.check_slots();
         self.check_targets();
     }
@@ -146,8 +160,42 @@ impl Scene {
         self.ledger.tally.trial += trial;
     }
 
+    /// Each request that has ended has left one line, and one that did not end well its reason. (A
+    /// head that never came whole is no request.)
+    fn check_log(&self) {
+        let text = std::str::from_utf8(&self.lines).unwrap();
+        let mut requests = 0;
+        for line in text.lines() {
+            let field = |name: &str| {
+                let (_, rest) = line.split_once(name).unwrap();
+                rest.split(' ').next().unwrap().to_owned()
+            };
+            let (status, reason) = (field(" status="), field(" reason="));
+            let told = Reason::ALL.into_iter().find(|r| r.code() == reason);
+            let head_alone = line.contains(" - - - route=") && status == "-";
+            requests += u64::from(!head_alone);
+            match told {
+                None => assert!(reason == "-" && status != "-", "{line}"),
+                Some(told) => {
+                    assert_eq!(field(" by="), told.ended_by().code(), "{line}");
+                    let answer = Answer::to(told).map(|answer| answer.status().to_string());
+                    // Its own answer, or what the upstream had begun to answer, or nothing.
+                    let own = answer.as_ref() == Some(&status);
+                    let begun = !line.contains(" first_byte_us=-");
+                    assert!(own || begun || status == "-", "{line}");
+                }
+            }
+        }
+        assert_eq!(requests, self.server().counts().requests, "{text}");
+    }
+
     /// No route is above its cap (I12), and whatever holds a slot has a client connection (I14).
+    /// Every request that was received has ended or is in flight.
     fn check_slots(&self) {
+        let counts = self.server().counts();
+        let known = counts.requests + counts.exchanges as u64;
+        assert_eq!(counts.received, known, "{counts:?}");
+        assert!(counts.idle_sessions <= counts.sessions, "{counts:?}");
         let mut held = 0;
         for (route, in_flight) in self.snapshot.in_flight() {
             let cap = route.limits.max_concurrency.unwrap_or(u32::MAX);
@@ -279,6 +327,7 @@ impl Scene {
             self.world.advance(UNDER_WAY / 10);
             self.turn(Some(self.world.now()));
         }
+        self.check_log();
         let counted = self.machine.shared.firewall.connections();
         assert_eq!(counted, 0, "connections that the firewall still counts");
         let counts = self.server().counts();

@@ -21,6 +21,7 @@ pub mod bulkheads;
 pub mod case;
 pub mod client;
 pub mod http;
+pub mod metrics;
 pub mod nginx;
 pub mod play;
 pub mod process;

@@ -80,6 +80,13 @@ impl Toron {
 
     /// Puts `settings` in the place of those it runs with, and waits until they hold.
     pub fn reload(&self, settings: &Settings) {
+        let outcome = self.try_reload(settings);
+        assert!(outcome.ends_with("reload: done"), "{outcome}");
+    }
+
+    /// Puts the files of `settings` in the place of those it runs with, good or not; what it says of
+    /// them in the end.
+    pub fn try_reload(&self, settings: &Settings) -> String {
         let Running::Toron(process, dir) = &self.running else {
             panic!("only toron is reloaded here");
         };
@@ -88,11 +95,10 @@ impl Toron {
         write_into(dir, &settings.config_yaml(), &settings.routes_yaml());
         process.signal(rustix::process::Signal::HUP);
         let mut seen = 0;
-        let line = process.wait_line(PATIENCE, |line| {
+        process.wait_line(PATIENCE, |line| {
             seen += usize::from(done(line));
             (seen > before).then(|| line.to_owned())
-        });
-        assert!(line.ends_with("reload: done"), "{line}");
+        })
     }
 
     pub fn process(&self) -> &Process {

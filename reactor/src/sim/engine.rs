@@ -211,6 +211,10 @@ impl Engine for SimEngine {
         self.now
     }
 
+    fn clock(&self) -> Time {
+        self.now
+    }
+
     fn submit(&mut self, key: Key, op: Op) -> OpId {
         let sequence = {
             let mut net = self.net.borrow_mut();

@@ -66,6 +66,10 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.now()
     }
 
+    fn clock(&self) -> Time {
+        self.engine.clock()
+    }
+
     fn submit(&mut self, key: Key, op: Op) -> OpId {
         let many = matches!(op, Op::Accept { .. } | Op::Recv { many: true, .. });
         let buffer = matches!(op, Op::RecvInto { .. } | Op::Send { .. });

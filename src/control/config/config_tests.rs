@@ -173,7 +173,7 @@ fn i16_the_guardrail() {
         let (route, _) = route(config, &format!("target: http://a; {keys}"));
         (
             route.limits.max_concurrency,
-            route.limit_sources.max_concurrency,
+            route.limit_sources.max_concurrency.by,
         )
     };
     assert_eq!(cap("", "max_body_bytes: 4194304"), (None, SetBy::Default));

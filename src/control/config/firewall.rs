@@ -4,29 +4,33 @@ use std::time::Duration;
 
 use crate::policy::cidr::CidrSet;
 use crate::policy::firewall::{Mode, Rules};
+use crate::policy::settings::{Origin, ProcessSources, SetBy};
 
 use super::addresses::read_cidrs;
 use super::fields::is_token;
+use super::inherited::Sourced;
 use super::section::Section;
 
 /// What of the block has effect.
 pub struct Firewall {
     /// Limit on the header block; zero is off.
-    pub header_timeout: Duration,
+    pub header_timeout: Sourced<Duration>,
     /// Most bytes of a head.
-    pub max_header_bytes: usize,
+    pub max_header_bytes: Sourced<usize>,
     /// Most fields of a head.
     pub max_header_count: usize,
-    /// Total time for a body, if written.
-    pub body_timeout: Option<Duration>,
-    /// Least average rate of a body, if written.
-    pub min_body_rate: Option<u64>,
+    /// Total time for a body.
+    pub body_timeout: Sourced<Duration>,
+    /// Least average rate of a body.
+    pub min_body_rate: Sourced<u64>,
     /// Whose forwarding headers are believed.
     pub trusted_proxies: CidrSet,
     /// Where they name the client.
     pub client_ip_header: String,
     /// What holds for client addresses.
     pub rules: Rules,
+    /// Where those of its limits were set that nothing else overrides.
+    pub sources: ProcessSources,
 }
 
 /// Reads `key`, or the older name if that is written. Both at once is a fault.
@@ -171,20 +175,54 @@ pub fn read(s: Section<'_>) -> Firewall {
     at_least(&s, "max_header_bytes", "maxHeaderBytes", bytes, 256);
     at_least(&s, "max_header_count", "maxHeaderCount", count, 1);
     let rate = number(&s, "min_body_rate", "minBodyRateBps", i64::from(u32::MAX));
+    let secs = Duration::from_secs;
+    let body_timeout = duration(&s, "body_timeout", "bodyTimeoutMs");
+    let bytes = bytes.and_then(|n| usize::try_from(n).ok());
+    let rate = rate.and_then(|n| u64::try_from(n).ok());
     let made = Firewall {
-        header_timeout: header_timeout.unwrap_or(Duration::from_secs(10)),
-        max_header_bytes: bytes
-            .and_then(|n| usize::try_from(n).ok())
-            .unwrap_or(16_384),
+        header_timeout: (
+            header_timeout.unwrap_or(secs(10)),
+            origin(&s, "header_timeout", "headerTimeoutMs"),
+        ),
+        max_header_bytes: (
+            bytes.unwrap_or(16_384),
+            origin(&s, "max_header_bytes", "maxHeaderBytes"),
+        ),
         max_header_count: count.and_then(|n| usize::try_from(n).ok()).unwrap_or(100),
-        body_timeout: duration(&s, "body_timeout", "bodyTimeoutMs"),
-        min_body_rate: rate.and_then(|n| u64::try_from(n).ok()),
+        body_timeout: (
+            body_timeout.unwrap_or(secs(30)),
+            origin(&s, "body_timeout", "bodyTimeoutMs"),
+        ),
+        min_body_rate: (
+            rate.unwrap_or(100),
+            origin(&s, "min_body_rate", "minBodyRateBps"),
+        ),
         trusted_proxies: cidrs(&s, "trusted_proxies", "trustedProxies"),
         client_ip_header: read_client_ip_header(&s),
         rules,
+        sources: sources(&s),
     };
     s.finish();
     made
+}
+
+/// Where a key is set, under either name.
+fn origin(s: &Section<'_>, key: &str, older: &str) -> Origin {
+    let name = if s.mark_of(key).is_some() { key } else { older };
+    s.origin(name, SetBy::Firewall)
+}
+
+fn sources(s: &Section<'_>) -> ProcessSources {
+    ProcessSources {
+        max_header_count: origin(s, "max_header_count", "maxHeaderCount"),
+        deny: origin(s, "deny", "denyList"),
+        block_duration: origin(s, "block_duration", "blockDurationSecs"),
+        auto_block_threshold: origin(s, "auto_block_threshold", "autoBlockThreshold"),
+        rate_limit_rps: origin(s, "rate_limit_rps", "rateLimitRps"),
+        max_connections_total: origin(s, "max_connections_total", "maxConnectionsTotal"),
+        max_connections_per_ip: origin(s, "max_connections_per_ip", "maxConnectionsPerIp"),
+        ..ProcessSources::default()
+    }
 }
 
 fn at_least(s: &Section<'_>, key: &str, older: &str, written: Option<i64>, least: i64) {

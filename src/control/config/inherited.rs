@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy::settings::{ChunkedMode, SetBy};
+use crate::policy::settings::{ChunkedMode, Origin};
 
 /// The default body ceiling, and the bound above which a route counts as elevated (I16).
 pub const DEFAULT_MAX_BODY_BYTES: u64 = 4_194_304;
@@ -15,7 +15,7 @@ pub const CHUNKED_MODES: [(&str, ChunkedMode); 3] = [
 ];
 
 /// A value and which setting it came from.
-pub type Sourced<T> = (T, SetBy);
+pub type Sourced<T> = (T, Origin);
 
 /// What routes inherit.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy::settings::{ChunkedMode, HalfClose, LimitSources, Limits, SetBy};
+use crate::policy::settings::{ChunkedMode, HalfClose, LimitSources, Limits, Origin, SetBy};
 
 use super::fixed_response::read_fixed_response;
 use super::inherited::{Inherited, Sourced, CHUNKED_MODES, DEFAULT_MAX_BODY_BYTES};
@@ -29,8 +29,17 @@ pub fn guardrail(worker_pool_size: usize) -> u32 {
     u32::try_from((worker_pool_size / 4).clamp(1, 32)).unwrap_or(32)
 }
 
-fn or_inherited<T: Copy>(own: Option<T>, inherited: Sourced<T>) -> Sourced<T> {
-    own.map_or(inherited, |own| (own, SetBy::Route))
+/// The route's own value of `key`, if it counts, else the inherited one.
+fn or_inherited<T: Copy>(
+    s: &Section<'_>,
+    key: &str,
+    own: Option<T>,
+    inherited: &Sourced<T>,
+) -> Sourced<T> {
+    match own {
+        Some(own) => (own, s.origin(key, SetBy::Route)),
+        None => inherited.clone(),
+    }
 }
 
 /// A timeout of its own: 0 inherits.
@@ -52,24 +61,53 @@ pub fn read(s: &Section<'_>, inherited: &Inherited) -> RouteLimits {
         || own_body.is_some_and(|size| size > inherited.max_body_bytes.0)
         || stream == Some(true);
 
-    let max_body_bytes = or_inherited(own_body, inherited.max_body_bytes);
+    let max_body_bytes = or_inherited(s, "max_body_bytes", own_body, &inherited.max_body_bytes);
     let max_concurrency = read_cap(s, elevated, inherited.worker_pool_size);
-    let read_timeout = or_inherited(own_read, inherited.read_timeout);
-    let write_timeout = or_inherited(timeout(s, "write_timeout"), inherited.write_timeout);
+    let read_timeout = or_inherited(s, "read_timeout", own_read, &inherited.read_timeout);
+    let write_timeout = or_inherited(
+        s,
+        "write_timeout",
+        timeout(s, "write_timeout"),
+        &inherited.write_timeout,
+    );
     let own_progress = s.size("min_progress_bytes", 0..=1 << 30);
-    let min_progress_bytes = or_inherited(own_progress, inherited.min_progress_bytes);
+    let min_progress_bytes = or_inherited(
+        s,
+        "min_progress_bytes",
+        own_progress,
+        &inherited.min_progress_bytes,
+    );
     let own_rate = s.size("min_body_rate", 0..=1 << 40);
-    let min_body_rate = or_inherited(own_rate, inherited.min_body_rate);
-    let body_timeout = read_body_timeout(s, governed_by_itself, inherited.body_timeout);
-    let response_header_timeout =
-        or_inherited(own_header_timeout, inherited.response_header_timeout);
+    let min_body_rate = or_inherited(s, "min_body_rate", own_rate, &inherited.min_body_rate);
+    let body_timeout = read_body_timeout(s, governed_by_itself, &inherited.body_timeout);
+    let response_header_timeout = or_inherited(
+        s,
+        "response_header_timeout",
+        own_header_timeout,
+        &inherited.response_header_timeout,
+    );
     let own_idle = timeout(s, "upstream_idle_timeout");
-    let upstream_idle_timeout = or_inherited(own_idle, inherited.upstream_idle_timeout);
+    let upstream_idle_timeout = or_inherited(
+        s,
+        "upstream_idle_timeout",
+        own_idle,
+        &inherited.upstream_idle_timeout,
+    );
     let own_upgrade = timeout(s, "upgrade_idle_timeout");
-    let upgrade_idle_timeout = or_inherited(own_upgrade, inherited.upgrade_idle_timeout);
-    let header_deadline = or_inherited(s.deadline("header_deadline"), inherited.header_deadline);
+    let upgrade_idle_timeout = or_inherited(
+        s,
+        "upgrade_idle_timeout",
+        own_upgrade,
+        &inherited.upgrade_idle_timeout,
+    );
+    let header_deadline = or_inherited(
+        s,
+        "header_deadline",
+        s.deadline("header_deadline"),
+        &inherited.header_deadline,
+    );
     let own_mode = s.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
-    let chunked_mode = or_inherited(own_mode, inherited.chunked_mode);
+    let chunked_mode = or_inherited(s, "inbound_chunked_mode", own_mode, &inherited.chunked_mode);
     check_streaming(s, stream, chunked_mode.0);
 
     let half_close = [("allow", HalfClose::Allow), ("abort", HalfClose::Abort)];
@@ -109,6 +147,8 @@ pub fn read(s: &Section<'_>, inherited: &Inherited) -> RouteLimits {
         upgrade_idle_timeout: upgrade_idle_timeout.1,
         header_deadline: header_deadline.1,
         chunked_mode: chunked_mode.1,
+        request_deadline: s.origin("request_deadline", SetBy::Route),
+        target_max_concurrency: s.origin("target_max_concurrency", SetBy::Route),
     };
     RouteLimits {
         limits,
@@ -119,6 +159,7 @@ pub fn read(s: &Section<'_>, inherited: &Inherited) -> RouteLimits {
 
 /// I12, I16: -1 is no cap, 0 or absent leaves it to the guardrail.
 fn read_cap(s: &Section<'_>, elevated: bool, worker_pool_size: usize) -> Sourced<Option<u32>> {
+    let own = s.origin("max_concurrency", SetBy::Route);
     match s.integer("max_concurrency", -1..=1_000_000) {
         Some(-1) => {
             if elevated {
@@ -126,11 +167,18 @@ fn read_cap(s: &Section<'_>, elevated: bool, worker_pool_size: usize) -> Sourced
                             defaults without any cap";
                 s.report.warning(s.value_mark("max_concurrency"), text);
             }
-            (None, SetBy::Route)
+            (None, own)
         }
-        Some(cap) if cap > 0 => (u32::try_from(cap).ok(), SetBy::Route),
-        _ if elevated => (Some(guardrail(worker_pool_size)), SetBy::Guardrail),
-        _ => (None, SetBy::Default),
+        Some(cap) if cap > 0 => (u32::try_from(cap).ok(), own),
+        // No line of its own: where the route stands that asks for more than the defaults.
+        _ if elevated => {
+            let origin = Origin {
+                by: SetBy::Guardrail,
+                at: Some(s.place(s.mark)),
+            };
+            (Some(guardrail(worker_pool_size)), origin)
+        }
+        _ => (None, Origin::DEFAULT),
     }
 }
 
@@ -138,14 +186,17 @@ fn read_cap(s: &Section<'_>, elevated: bool, worker_pool_size: usize) -> Sourced
 fn read_body_timeout(
     s: &Section<'_>,
     governed_by_itself: bool,
-    inherited: Sourced<Duration>,
+    inherited: &Sourced<Duration>,
 ) -> Sourced<Option<Duration>> {
     match timeout(s, "body_timeout") {
-        Some(own) => (Some(own), SetBy::Route),
-        None if governed_by_itself => (None, SetBy::Route),
+        Some(own) => (Some(own), s.origin("body_timeout", SetBy::Route)),
+        None if governed_by_itself => {
+            let (by, at) = (SetBy::Route, Some(s.place(s.mark)));
+            (None, Origin { by, at })
+        }
         None => (
             Some(inherited.0).filter(|timeout| !timeout.is_zero()),
-            inherited.1,
+            inherited.1.clone(),
         ),
     }
 }

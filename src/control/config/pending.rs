@@ -2,13 +2,7 @@
 //! a setting work deletes it here. `toron check` and `toron serve` warn about each that is written.
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
-const NOT_IN_EFFECT: &[&str] = &[
-    "server.explain_header",
-    "server.watch",
-    "discovery=on",
-    "admin.listen",
-    "logging.format=json",
-];
+const NOT_IN_EFFECT: &[&str] = &["server.watch", "discovery=on", "admin.listen"];
 
 /// How a warning about one of them ends.
 pub const NOT_YET: &str = "is not in effect yet";

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::policy::settings::{
-    Admin, ChunkedMode, EngineChoice, LogFormat, LogSink, Logging, SetBy, Settings,
+    Admin, ChunkedMode, EngineChoice, LogFormat, LogSink, Logging, Origin, ProcessSources, SetBy,
+    Settings,
 };
 
 use super::addresses::{parse_ip, parse_listen, read_cidrs};
@@ -26,8 +27,11 @@ pub struct Process<'a> {
     pub routes: Option<&'a Node>,
 }
 
-fn or<T>(written: Option<T>, by: SetBy, default: T) -> Sourced<T> {
-    written.map_or((default, SetBy::Default), |value| (value, by))
+/// What is written under `key`, or the default.
+fn or<T>(s: &Section<'_>, key: &str, by: SetBy, written: Option<T>, default: T) -> Sourced<T> {
+    written.map_or((default, Origin::DEFAULT), |value| {
+        (value, s.origin(key, by))
+    })
 }
 
 fn below<'a>(root: &Section<'a>, key: &'static str, name: &'static str) -> Section<'a> {
@@ -51,9 +55,10 @@ pub fn read<'a>(root: Section<'a>, admin_key: Option<&str>) -> Process<'a> {
 
     let of_server = server.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
     let of_transport = transport.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
-    let of_server = of_server.map(|mode| (mode, SetBy::Server));
+    let key = "inbound_chunked_mode";
+    let of_server = of_server.map(|mode| (mode, server.origin(key, SetBy::Server)));
     let mode = of_transport
-        .map(|mode| (mode, SetBy::Transport))
+        .map(|mode| (mode, transport.origin(key, SetBy::Transport)))
         .or(of_server);
     let inherited = read_inherited(&server, &transport, &firewall, mode);
     let settings = read_settings(&server, &transport, &inherited, firewall, admin, logging);
@@ -93,35 +98,36 @@ fn read_inherited(
             .report
             .fault(server.mark_of("request_deadline").unwrap_or_default(), text);
     }
+    let of_server = |key, default| {
+        let written = server.duration(key);
+        or(server, key, SetBy::Server, written, secs(default))
+    };
+    let of_transport = |key, default| {
+        let written = transport.duration(key);
+        or(transport, key, SetBy::Transport, written, secs(default))
+    };
+    let progress = server.size("min_progress_bytes", 0..=1 << 30);
+    let deadline = server.deadline("header_deadline");
+    let by = SetBy::Server;
     Inherited {
         worker_pool_size: server.number("worker_pool_size", 1..=4096).unwrap_or(128),
-        max_body_bytes: or(max_body_bytes, SetBy::Server, DEFAULT_MAX_BODY_BYTES),
-        read_timeout: or(server.duration("read_timeout"), SetBy::Server, secs(5)),
-        write_timeout: or(server.duration("write_timeout"), SetBy::Server, secs(5)),
-        min_progress_bytes: or(
-            server.size("min_progress_bytes", 0..=1 << 30),
-            SetBy::Server,
-            1024,
+        max_body_bytes: or(
+            server,
+            "max_body_bytes",
+            by,
+            max_body_bytes,
+            DEFAULT_MAX_BODY_BYTES,
         ),
-        upgrade_idle_timeout: or(
-            server.duration("upgrade_idle_timeout"),
-            SetBy::Server,
-            secs(60),
-        ),
-        header_deadline: or(server.deadline("header_deadline"), SetBy::Server, None),
-        chunked_mode: chunked_mode.unwrap_or((ChunkedMode::Normalize, SetBy::Default)),
-        response_header_timeout: or(
-            transport.duration("response_header_timeout"),
-            SetBy::Transport,
-            secs(10),
-        ),
-        upstream_idle_timeout: or(
-            transport.duration("upstream_idle_timeout"),
-            SetBy::Transport,
-            secs(60),
-        ),
-        body_timeout: or(firewall.body_timeout, SetBy::Firewall, secs(30)),
-        min_body_rate: or(firewall.min_body_rate, SetBy::Firewall, 100),
+        read_timeout: of_server("read_timeout", 5),
+        write_timeout: of_server("write_timeout", 5),
+        min_progress_bytes: or(server, "min_progress_bytes", by, progress, 1024),
+        upgrade_idle_timeout: of_server("upgrade_idle_timeout", 60),
+        header_deadline: or(server, "header_deadline", by, deadline, None),
+        chunked_mode: chunked_mode.unwrap_or((ChunkedMode::Normalize, Origin::DEFAULT)),
+        response_header_timeout: of_transport("response_header_timeout", 10),
+        upstream_idle_timeout: of_transport("upstream_idle_timeout", 60),
+        body_timeout: firewall.body_timeout.clone(),
+        min_body_rate: firewall.min_body_rate.clone(),
     }
 }
 
@@ -130,7 +136,7 @@ fn read_settings(
     transport: &Section<'_>,
     inherited: &Inherited,
     firewall: Firewall,
-    admin: Admin,
+    admin: (Admin, ProcessSources),
     logging: Logging,
 ) -> Settings {
     let secs = Duration::from_secs;
@@ -139,23 +145,38 @@ fn read_settings(
         ("io_uring", EngineChoice::IoUring),
         ("epoll", EngineChoice::Epoll),
     ];
-    let both = [inherited.read_timeout.0, firewall.header_timeout];
-    let header_timeout = both.into_iter().filter(|timeout| !timeout.is_zero()).min();
+    let header_timeout = stricter(&inherited.read_timeout, &firewall.header_timeout);
     // A head is read into one pooled buffer of 64 KiB.
-    let max_header_bytes = server
-        .number("max_header_bytes", 256..=65_536)
-        .unwrap_or(8192);
+    let own = server.number("max_header_bytes", 256..=65_536);
+    let own = or(server, "max_header_bytes", SetBy::Server, own, 8192);
+    let (max_header_bytes, head_source) = match &firewall.max_header_bytes {
+        stricter if stricter.0 < own.0 => stricter.clone(),
+        _ => own,
+    };
+    let admin_sources = admin.1;
+    let sources = ProcessSources {
+        max_header_bytes: head_source,
+        header_timeout: header_timeout.1,
+        write_timeout: inherited.write_timeout.1.clone(),
+        max_body_bytes: inherited.max_body_bytes.1.clone(),
+        shutdown_grace: server.origin("shutdown_grace", SetBy::Server),
+        buffer_memory: server.origin("buffer_memory", SetBy::Server),
+        connect_timeout: transport.origin("connect_timeout", SetBy::Transport),
+        admin_subnets: admin_sources.admin_subnets,
+        admin_key: admin_sources.admin_key,
+        ..firewall.sources
+    };
     Settings {
         listen: read_listen(server),
         worker_pool_size: inherited.worker_pool_size,
         engine: server
             .choice("engine", &engines, 3)
             .unwrap_or(EngineChoice::Auto),
-        header_timeout: header_timeout.unwrap_or(Duration::ZERO),
+        header_timeout: header_timeout.0,
         read_timeout: inherited.read_timeout.0,
         write_timeout: inherited.write_timeout.0,
         idle_timeout: server.duration("idle_timeout").unwrap_or(secs(30)),
-        max_header_bytes: firewall.max_header_bytes.min(max_header_bytes),
+        max_header_bytes,
         max_header_count: firewall.max_header_count,
         max_body_bytes: inherited.max_body_bytes.0,
         min_progress_bytes: inherited.min_progress_bytes.0,
@@ -178,7 +199,17 @@ fn read_settings(
         client_ip_header: firewall.client_ip_header,
         firewall: firewall.rules,
         logging,
-        admin,
+        admin: admin.0,
+        sources,
+    }
+}
+
+/// The shorter of two timeouts, of which zero is none.
+fn stricter(a: &Sourced<Duration>, b: &Sourced<Duration>) -> Sourced<Duration> {
+    if a.0.is_zero() || (b.0 < a.0 && !b.0.is_zero()) {
+        b.clone()
+    } else {
+        a.clone()
     }
 }
 
@@ -255,7 +286,7 @@ fn read_addresses(server: &Section<'_>, list: &[Node], port: u16) -> Vec<SocketA
     addresses
 }
 
-fn read_admin(admin: Section<'_>, from_environment: Option<&str>) -> Admin {
+fn read_admin(admin: Section<'_>, from_environment: Option<&str>) -> (Admin, ProcessSources) {
     let written = admin.string("key");
     if written == Some("") {
         admin.report.fault(
@@ -282,8 +313,20 @@ fn read_admin(admin: Section<'_>, from_environment: Option<&str>) -> Admin {
         subnets: read_cidrs(&admin, "subnets").unwrap_or_else(|| loopback.collect()),
         listen: address,
     };
+    let admin_key = match written {
+        None if made.key.is_some() => Origin {
+            by: SetBy::Environment,
+            at: None,
+        },
+        _ => admin.origin("key", SetBy::Admin),
+    };
+    let sources = ProcessSources {
+        admin_subnets: admin.origin("subnets", SetBy::Admin),
+        admin_key,
+        ..ProcessSources::default()
+    };
     admin.finish();
-    made
+    (made, sources)
 }
 
 fn read_logging(logging: Section<'_>) -> Logging {

@@ -11,6 +11,7 @@ use super::hint::{allowed, allowed_keys};
 use super::pending::{is_pending, NOT_YET};
 use super::values::{self, BadValue, SignedDuration};
 use super::yaml::{Entry, Node, Value};
+use crate::policy::settings::{Origin, Place, SetBy};
 
 /// Longest duration that makes sense anywhere.
 pub const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -139,6 +140,25 @@ impl<'a> Section<'a> {
     /// Whether the key is written, and where.
     pub fn mark_of(&self, key: &str) -> Option<Mark> {
         self.entries.iter().find(|e| e.key == key).map(|e| e.mark)
+    }
+
+    /// Where the key is set: here if it is written, else nowhere.
+    pub fn origin(&self, key: &str, by: SetBy) -> Origin {
+        match self.mark_of(key) {
+            Some(mark) => Origin {
+                by,
+                at: Some(self.place(mark)),
+            },
+            None => Origin::DEFAULT,
+        }
+    }
+
+    /// A place in this file.
+    pub fn place(&self, mark: Mark) -> Place {
+        Place {
+            file: self.report.file.clone(),
+            line: mark.line,
+        }
     }
 
     /// The place of a key's value, or of the section.

@@ -338,7 +338,7 @@ fn judge(head: &[u8]) -> Option<Finding> {
             Some(Finding::Unhealthy(format!("answers with status {status}")))
         }
         Err(invalid) => {
-            let reason = invalid.reason;
+            let reason = invalid.code();
             Some(Finding::Unhealthy(format!("invalid response: {reason}")))
         }
     }

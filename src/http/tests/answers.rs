@@ -6,6 +6,8 @@ const OPEN: Rendering<'static> = Rendering {
     head_only: false,
     keep_alive: true,
     allow: "",
+    date: b"",
+    explain: None,
 };
 
 fn text(answer: Answer, rendering: &Rendering<'_>) -> (String, bool) {
@@ -183,4 +185,45 @@ fn fixed_answers() {
     }
     .write(&OPEN, &mut out);
     assert_eq!(out, b"HTTP/1.1 204 No Content\r\n\r\n");
+}
+
+#[test]
+fn date_and_reason_are_told_where_they_are_asked_for() {
+    let told = Rendering {
+        date: b"Sun, 06 Nov 1994 08:49:37 GMT",
+        explain: Some(Reason::RouteFull),
+        ..OPEN
+    };
+    let (out, _) = text(Answer::RouteFull, &told);
+    let head = "HTTP/1.1 503 Service Unavailable\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                X-Toron-Reason: route_full\r\nContent-Type: application/json\r\n";
+    assert!(out.starts_with(head), "{out}");
+    // A configured answer may have a date of its own.
+    for (fields, dates) in [(vec![], 1), (vec![("date".to_owned(), "x".to_owned())], 1)] {
+        let fixed = FixedAnswer {
+            status: 200,
+            fields: &fields,
+            body: b"",
+        };
+        let mut out = Vec::new();
+        fixed.write(&told, &mut out);
+        let out = String::from_utf8(out).unwrap().to_lowercase();
+        assert_eq!(out.matches("\r\ndate: ").count(), dates, "{out}");
+        assert!(out.contains("\r\nx-toron-reason: route_full\r\n"), "{out}");
+    }
+}
+
+/// What is answered in the place of somebody is said by the reason alone.
+#[test]
+fn reasons_that_are_answered_have_the_status_of_who_is_wrong() {
+    for reason in Reason::ALL {
+        match (reason.ended_by(), Answer::to(reason).map(|a| a.status())) {
+            (Party::Client, answer) => assert_eq!(answer, None, "{reason}"),
+            (Party::Upstream, answer) => assert!(matches!(answer, None | Some(502)), "{reason}"),
+            (Party::Firewall, answer) => {
+                assert!(matches!(answer, None | Some(403 | 429 | 503)), "{reason}");
+            }
+            (Party::Toron, _) => {}
+        }
+    }
 }

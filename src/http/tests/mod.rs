@@ -44,12 +44,12 @@ pub const LIMITS: HeadLimits = HeadLimits { max_fields: 100 };
 /// hands it to `look` with what is left behind it.
 pub fn with_request<T>(
     bytes: &[u8],
-    look: impl FnOnce(Result<RequestHead<'_, '_>, RequestFault>, &[u8]) -> T,
+    look: impl FnOnce(Result<RequestHead<'_, '_>, Reason>, &[u8]) -> T,
 ) -> Option<T> {
     let mut slots = field_slots::<128>();
     match HeadScanner::request().scan(bytes) {
         Scan::Incomplete => None,
-        Scan::Bad(reason) => Some(look(Err(RequestFault::bad(reason)), &[])),
+        Scan::Bad(reason) => Some(look(Err(reason), &[])),
         Scan::Complete { skip, len } => {
             let (head, rest) = bytes[skip..].split_at(len);
             Some(look(request::parse(head, &LIMITS, &mut slots), rest))

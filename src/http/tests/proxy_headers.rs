@@ -32,7 +32,7 @@ fn with_tlvs(content: &[u8], tlvs: &[u8]) -> Vec<u8> {
 fn read(bytes: &[u8]) -> Result<(usize, Option<String>), &'static str> {
     match parse(bytes) {
         ProxyHeader::Complete { len, source } => Ok((len, source.map(|s| s.to_string()))),
-        ProxyHeader::Invalid(reason) => Err(reason),
+        ProxyHeader::Invalid(reason) => Err(reason.code()),
         ProxyHeader::Incomplete => Err("incomplete"),
     }
 }

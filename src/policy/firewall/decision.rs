@@ -1,72 +1,20 @@
 //! What the firewall decides, with the numbers that explain it.
 
-use crate::http::Answer;
-
-/// Why a connection or request is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Reason {
-    /// The address is on the deny list. Limit 0, observed 1.
-    Denied,
-    /// A block is in force. Limit: its length in seconds; observed: how long it has lasted.
-    Blocked,
-    /// The bucket is empty, and that was the violation that led to a block (F1). Limit: violations
-    /// that do; observed: violations.
-    AutoBlocked,
-    /// The bucket is empty. Limit: requests per second that are let in; observed: requests that
-    /// came in this second or the one before, whichever saw more.
-    RateLimit,
-    /// Too many connections in all. Limit: how many may be open; observed: with this one.
-    ConnectionLimit,
-    /// Too many connections of the address. Limit and observed as above.
-    AddressConnectionLimit,
-}
-
-impl Reason {
-    /// All of them, for counters.
-    pub const ALL: [Reason; 6] = [
-        Reason::Denied,
-        Reason::Blocked,
-        Reason::AutoBlocked,
-        Reason::RateLimit,
-        Reason::ConnectionLimit,
-        Reason::AddressConnectionLimit,
-    ];
-
-    /// A stable name for logs and metrics.
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Reason::Denied => "denied",
-            Reason::Blocked => "blocked",
-            Reason::AutoBlocked => "auto_blocked",
-            Reason::RateLimit => "rate_limit",
-            Reason::ConnectionLimit => "connection_limit",
-            Reason::AddressConnectionLimit => "address_connection_limit",
-        }
-    }
-
-    /// The setting that the limit comes from.
-    #[must_use]
-    pub fn setting(self) -> &'static str {
-        match self {
-            Reason::Denied => "firewall.deny",
-            Reason::Blocked => "firewall.block_duration",
-            Reason::AutoBlocked => "firewall.auto_block_threshold",
-            Reason::RateLimit => "firewall.rate_limit_rps",
-            Reason::ConnectionLimit => "firewall.max_connections_total",
-            Reason::AddressConnectionLimit => "firewall.max_connections_per_ip",
-        }
-    }
-}
+use crate::http::{Answer, Reason};
 
 /// What is wrong, in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cause {
-    /// Which rule.
+    /// Which rule: one of those that end by [`Party::Firewall`](crate::http::Party::Firewall).
     pub reason: Reason,
-    /// Its limit, in the unit that [`Reason`] says.
+    /// Its limit. [`Denied`](Reason::Denied): 0. [`Blocked`](Reason::Blocked): how long the block is,
+    /// in seconds. [`AutoBlocked`](Reason::AutoBlocked): violations that lead to one.
+    /// [`RateLimit`](Reason::RateLimit): requests per second that are let in. Connection limits: how
+    /// many may be open.
     pub limit: u64,
-    /// What was observed, in the same unit.
+    /// What was observed, in the same unit. [`Denied`](Reason::Denied): 1. A block: how long it has
+    /// lasted. [`RateLimit`](Reason::RateLimit): requests that came in this second or the one before,
+    /// whichever saw more. Connection limits: with the one that is refused.
     pub observed: u64,
     /// Whole seconds after which it is worth trying again, if that is known.
     pub retry_after: Option<u32>,
@@ -77,15 +25,13 @@ impl Cause {
     #[must_use]
     pub fn answer(&self) -> Answer {
         let retry_after = self.retry_after;
-        match self.reason {
-            Reason::Denied | Reason::Blocked | Reason::AutoBlocked => {
-                Answer::AddressBlocked { retry_after }
-            }
-            Reason::RateLimit => Answer::RateLimited {
+        match Answer::to(self.reason) {
+            Some(Answer::RateLimited { .. }) => Answer::RateLimited {
                 retry_after: retry_after.unwrap_or(1),
             },
-            Reason::ConnectionLimit => Answer::ConnectionLimit,
-            Reason::AddressConnectionLimit => Answer::AddressConnectionLimit,
+            Some(Answer::ConnectionLimit) => Answer::ConnectionLimit,
+            Some(Answer::AddressConnectionLimit) => Answer::AddressConnectionLimit,
+            _ => Answer::AddressBlocked { retry_after },
         }
     }
 }

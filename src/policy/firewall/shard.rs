@@ -174,6 +174,12 @@ impl Shard {
         }
     }
 
+    /// Entries under a block that lasts beyond `now`, those with connections left out.
+    #[must_use]
+    pub fn blocked(&self, now: Time) -> usize {
+        self.blocks.range((now, NONE)..).count()
+    }
+
     /// Gives up the entry of [`Shard::next_victim`]. `false` if there is none yet.
     pub fn evict(&mut self, now: Time) -> bool {
         let seen = self.slot(self.oldest).map(|slot| slot.seen);

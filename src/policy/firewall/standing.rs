@@ -5,9 +5,10 @@ use std::time::Duration;
 use toron_reactor::Time;
 
 use super::bucket::Bucket;
-use super::decision::{Cause, Reason};
+use super::decision::Cause;
 use super::meter::Meter;
 use super::rules::{Mode, Rules};
+use crate::http::Reason;
 
 /// Strikes are counted up to here (F2): 2^15 times the base is beyond any `max_block_duration`.
 pub const MOST_STRIKES: u8 = 16;

@@ -252,6 +252,11 @@ impl Table {
         }
     }
 
+    /// Entries under a block, those with connections left out.
+    pub fn blocked(&self, now: Time) -> usize {
+        self.cells.iter().map(|cell| lock(cell).blocked(now)).sum()
+    }
+
     /// What must hold when nothing is going on.
     #[cfg(test)]
     pub fn check(&self) {

@@ -3,12 +3,14 @@
 
 use toron_reactor::Time;
 
-use super::{after, ConnectFailure, Order, Orders, Transaction, Upload, Verdict};
+use crate::http::Reason;
+
+use super::{after, ConnectFailure, Order, Orders, Transaction, Upload};
 
 impl Transaction {
     pub(super) fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
         self.connect_at = None;
-        self.failure = Verdict::ConnectFailed;
+        self.failure = Reason::ConnectFailed;
         self.other_address = false;
         // Body bytes that came with the head may be more than the upstream takes at once.
         self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
@@ -24,15 +26,15 @@ impl Transaction {
             }
             ConnectFailure::Failed => {
                 out.push(Order::Blame);
-                if !self.connect_elsewhere(now, Verdict::ConnectFailed, out) {
-                    self.answer(now, Verdict::ConnectFailed, out);
+                if !self.connect_elsewhere(now, Reason::ConnectFailed, out) {
+                    self.answer(now, Reason::ConnectFailed, out);
                 }
             }
             // Nothing was tried, so it is no retry; other targets may be different in this.
-            ConnectFailure::NoAddress => self.pass_over(now, Verdict::NoAddress, out),
-            ConnectFailure::NoResources => self.pass_over(now, Verdict::NoResources, out),
-            ConnectFailure::TargetsFull => self.answer(now, Verdict::TargetsFull, out),
-            ConnectFailure::TargetsUnhealthy => self.answer(now, Verdict::TargetsUnhealthy, out),
+            ConnectFailure::NoAddress => self.pass_over(now, Reason::NameNotResolved, out),
+            ConnectFailure::NoResources => self.pass_over(now, Reason::LocalResources, out),
+            ConnectFailure::TargetsFull => self.answer(now, Reason::TargetsFull, out),
+            ConnectFailure::TargetsUnhealthy => self.answer(now, Reason::TargetsUnhealthy, out),
         }
     }
 
@@ -43,7 +45,7 @@ impl Transaction {
         out.push(Order::DialNext);
     }
 
-    fn pass_over(&mut self, now: Time, failure: Verdict, out: &mut Orders) {
+    fn pass_over(&mut self, now: Time, failure: Reason, out: &mut Orders) {
         self.failure = failure;
         self.connect_again(now, false, true, out);
     }
@@ -52,7 +54,7 @@ impl Transaction {
     pub(super) fn connect_elsewhere(
         &mut self,
         now: Time,
-        failure: Verdict,
+        failure: Reason,
         out: &mut Orders,
     ) -> bool {
         let may = self.retries_left > 0;

@@ -2,7 +2,11 @@
 
 use toron_reactor::Time;
 
-use super::{Download, Order, Orders, Transaction, Upload, Verdict, CONTINUE_AFTER};
+use std::time::Duration;
+
+use super::{Download, Order, Orders, Transaction, Upload, CONTINUE_AFTER};
+use crate::http::Reason;
+use crate::proxy::clock::millis;
 
 impl Transaction {
     /// The earliest deadline in force.
@@ -29,30 +33,47 @@ impl Transaction {
 
     pub(super) fn tick(&mut self, now: Time, out: &mut Orders) {
         let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        let limits = self.limits;
         if due(self.request_deadline_at) {
-            self.answer(now, Verdict::RequestDeadline, out);
+            self.note_time(now, self.request_deadline_at, limits.request_deadline);
+            self.answer(now, Reason::RequestDeadline, out);
         } else if due(self.header_deadline_at) {
-            self.answer(now, Verdict::HeaderDeadline, out);
+            self.note_time(now, self.header_deadline_at, limits.header_deadline);
+            self.answer(now, Reason::HeaderDeadline, out);
         } else if due(self.connect_at) {
             out.push(Order::CloseUpstream);
+            self.note_time(now, self.connect_at, limits.connect_timeout);
             self.connect_at = None;
             self.connect_failed_by_time(now, out);
         } else if due(self.response_header_at) {
+            self.note_time(now, self.response_header_at, limits.response_header_timeout);
             out.push(Order::Blame);
-            self.answer(now, Verdict::ResponseHeaderTimeout, out);
-        } else if due(self.reading.deadline()) {
+            self.answer(now, Reason::ResponseHeaderTimeout, out);
+        } else if let Some((reason, observed)) = self.reading.overdue(now) {
             self.client_too_slow = true;
-            self.answer(now, Verdict::ClientTooSlow, out);
+            self.observed = observed;
+            self.answer(now, reason, out);
         } else if due(self.tunnel_idle_at) {
-            self.sever(out);
+            self.note_time(now, self.tunnel_idle_at, limits.upgrade_idle_timeout);
+            self.sever(Reason::UpgradeIdleTimeout, out);
         } else if self.writing.is_over(now) {
             self.client_too_slow = true;
-            self.sever(out);
+            if self.cause.is_none() {
+                self.observed = millis(self.writing.spent(now));
+            }
+            self.sever(Reason::WriteTimeout, out);
         } else if due(self.upstream_idle_at) {
-            self.answer(now, Verdict::UpstreamIdle, out);
+            self.note_time(now, self.upstream_idle_at, limits.upstream_idle_timeout);
+            self.answer(now, Reason::UpstreamIdleTimeout, out);
         } else if due(self.continue_at) {
             self.send_continue(now, out);
         }
+    }
+
+    /// Notes how long was waited until now, in milliseconds, of a `limit` that ended at `at`.
+    fn note_time(&mut self, now: Time, at: Option<Time>, limit: Duration) {
+        let late = at.map_or(Duration::ZERO, |at| now.since(at));
+        self.observed = millis(limit.saturating_add(late));
     }
 
     fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
@@ -60,8 +81,8 @@ impl Transaction {
             return self.dial_next(now, out);
         }
         out.push(Order::Blame);
-        if !self.connect_elsewhere(now, Verdict::ConnectFailed, out) {
-            self.answer_without_close(now, Verdict::ConnectFailed, out);
+        if !self.connect_elsewhere(now, Reason::ConnectTimeout, out) {
+            self.answer_without_close(now, Reason::ConnectTimeout, out);
         }
     }
 

@@ -72,11 +72,16 @@ fn finish(client: ClientEnd) -> Order {
     Order::Finish(Ending {
         client,
         keep_upstream: false,
+        cause: None,
     })
 }
 
-fn sever() -> Order {
-    finish(ClientEnd::Sever)
+fn sever(cause: Reason) -> Order {
+    Order::Finish(Ending {
+        client: ClientEnd::Sever,
+        keep_upstream: false,
+        cause: Some(cause),
+    })
 }
 
 /// The client has taken so much of what waits for it since the last look.
@@ -92,10 +97,14 @@ const AWAIT_CLIENT: Input = Input::UploadWaits(Side::Client);
 const AWAIT_UPSTREAM: Input = Input::UploadWaits(Side::Upstream);
 
 fn too_slow() -> [Order; 3] {
+    cut_for(Reason::ReadTimeout)
+}
+
+fn cut_for(reason: Reason) -> [Order; 3] {
     [
         Order::CloseUpstream,
         Order::StopUpload,
-        Order::Answer(Verdict::ClientTooSlow),
+        Order::Answer(reason),
     ]
 }
 
@@ -145,10 +154,10 @@ fn i20_the_average_is_judged_after_two_seconds() {
         .at(0, AWAIT_CLIENT)
         .body(1_000, 2_000)
         .body(1_900, 3_999)
-        .due(5_999, &too_slow());
+        .due(5_999, &cut_for(Reason::MinBodyRate));
     Life::sent(post(1 << 20), rate)
         .at(0, AWAIT_CLIENT)
-        .due(2_000, &too_slow());
+        .due(2_000, &cut_for(Reason::MinBodyRate));
 }
 
 #[test]
@@ -168,7 +177,7 @@ fn i20_the_stricter_of_rate_and_window_severs_and_both_answer_408() {
     };
     Life::sent(post(1 << 20), drip)
         .at(0, AWAIT_CLIENT)
-        .due(2_000, &too_slow());
+        .due(2_000, &cut_for(Reason::MinBodyRate));
 }
 
 #[test]
@@ -181,7 +190,7 @@ fn i21_the_total_severs_a_steady_body() {
     for tenth in 1..30 {
         life = life.body(tenth * 100, 1 << 20);
     }
-    life.due(3_000, &too_slow());
+    life.due(3_000, &cut_for(Reason::BodyTimeout));
 }
 
 #[test]
@@ -202,7 +211,7 @@ fn i21_the_total_stands_still_while_toron_does_not_read() {
         .at(1_000, AWAIT_UPSTREAM)
         .at(11_000, Input::Passed)
         .at(11_000, AWAIT_CLIENT)
-        .due(13_000, &too_slow());
+        .due(13_000, &cut_for(Reason::BodyTimeout));
 }
 
 #[test]
@@ -226,7 +235,7 @@ fn i18_after_the_response_has_begun_a_slow_client_is_severed() {
     Life::sent(post(1 << 20), limits())
         .at(0, AWAIT_CLIENT)
         .at(1_000, Input::FinalHead(plain()))
-        .due(5_000, &[Order::StopUpload, sever()]);
+        .due(5_000, &[Order::StopUpload, sever(Reason::ReadTimeout)]);
 }
 
 #[test]
@@ -243,7 +252,7 @@ fn i25_while_waiting_only_the_response_header_timeout_runs() {
     let timeout = [
         Order::Blame,
         Order::CloseUpstream,
-        Order::Answer(Verdict::ResponseHeaderTimeout),
+        Order::Answer(Reason::ResponseHeaderTimeout),
     ];
     Life::sent(get(), short).due(60_000, &timeout);
     Life::sent(post(10), short)
@@ -262,7 +271,7 @@ fn i25_while_waiting_only_the_response_header_timeout_runs() {
     // The answer then has the time of a write.
     Life::sent(get(), short)
         .due(60_000, &timeout)
-        .due(61_000, &[sever()]);
+        .due(61_000, &[sever(Reason::ResponseHeaderTimeout)]);
 }
 
 #[test]
@@ -283,7 +292,7 @@ fn i26_an_upstream_that_takes_no_byte_of_the_body_is_given_up() {
             &[
                 Order::CloseUpstream,
                 Order::StopUpload,
-                Order::Answer(Verdict::UpstreamIdle),
+                Order::Answer(Reason::UpstreamIdleTimeout),
             ],
         );
 }
@@ -294,7 +303,7 @@ fn i26_after_the_head_a_silent_upstream_costs_the_client_its_connection() {
         .at(1_000, Input::FinalHead(plain()))
         .at(1_000, Input::DownloadWaits(Side::Client))
         .at(2_000, Input::DownloadWaits(Side::Upstream))
-        .due(62_000, &[sever()]);
+        .due(62_000, &[sever(Reason::UpstreamIdleTimeout)]);
 }
 
 fn event_stream() -> Input {
@@ -353,7 +362,7 @@ fn i26_does_not_outlive_the_upload() {
             &[
                 Order::Blame,
                 Order::CloseUpstream,
-                Order::Answer(Verdict::ResponseHeaderTimeout),
+                Order::Answer(Reason::ResponseHeaderTimeout),
             ],
         );
 }
@@ -369,7 +378,7 @@ fn i29_the_client_must_take_a_quota_in_each_window() {
         .at(0, Input::DownloadWaits(Side::Client))
         .at(4_000, sent(1_024))
         .at(6_000, sent(1_023))
-        .due(9_000, &[sever()]);
+        .due(9_000, &[sever(Reason::WriteTimeout)]);
     // What is pending is less: it is enough to take that.
     Life::sent(get(), limits())
         .at(0, Input::FinalHead(plain()))
@@ -381,7 +390,7 @@ fn i29_the_client_must_take_a_quota_in_each_window() {
                 pending: 0,
             },
         )
-        .due(9_000, &[sever()]);
+        .due(9_000, &[sever(Reason::WriteTimeout)]);
 }
 
 #[test]
@@ -393,7 +402,7 @@ fn i29_what_the_client_acknowledges_counts_while_the_kernel_takes_nothing() {
         .at(4_000, taken(1_023))
         .at(4_500, taken(1))
         .at(9_000, taken(1_023))
-        .due(9_500, &[sever()]);
+        .due(9_500, &[sever(Reason::WriteTimeout)]);
 }
 
 #[test]
@@ -402,7 +411,7 @@ fn i32_the_header_deadline_counts_from_the_request_and_ends_with_the_final_head(
         header_deadline: 3 * SECOND,
         ..limits()
     };
-    let late = Order::Answer(Verdict::HeaderDeadline);
+    let late = Order::Answer(Reason::HeaderDeadline);
     // While dialling.
     Life::new(get(), limits).due(3_000, &[Order::CloseUpstream, late]);
     // An interim response does not disarm it.
@@ -449,18 +458,18 @@ fn request_deadline() -> Limits {
 #[test]
 fn i33_the_request_deadline_covers_everything_up_to_the_last_byte() {
     let limits = request_deadline();
-    let late = Order::Answer(Verdict::RequestDeadline);
+    let late = Order::Answer(Reason::RequestDeadline);
     Life::new(get(), limits).due(8_000, &[Order::CloseUpstream, late]);
     Life::sent(get(), limits).due(8_000, &[Order::CloseUpstream, late]);
     // Headers, and then nothing, or bytes without an end.
     Life::sent(get(), limits)
         .at(10, Input::FinalHead(plain()))
         .at(10, Input::DownloadWaits(Side::Upstream))
-        .due(8_000, &[sever()]);
+        .due(8_000, &[sever(Reason::RequestDeadline)]);
     Life::sent(get(), limits)
         .at(10, event_stream())
         .at(7_999, Input::DownloadWaits(Side::Client))
-        .due(8_000, &[sever()]);
+        .due(8_000, &[sever(Reason::RequestDeadline)]);
 }
 
 #[test]
@@ -477,12 +486,12 @@ fn i33_after_a_101_the_deadline_is_over_unless_it_covers_upgrades() {
     Life::sent(upgrade(), covered)
         .at(10, switch())
         .at(7_000, Input::TunnelMoved)
-        .due(8_000, &[sever()]);
+        .due(8_000, &[sever(Reason::RequestDeadline)]);
     for half in [Side::Client, Side::Upstream] {
         Life::sent(upgrade(), covered)
             .at(10, switch())
             .at(7_000, Input::TunnelHalfClosed(half))
-            .due(8_000, &[sever()]);
+            .due(8_000, &[sever(Reason::RequestDeadline)]);
     }
 }
 
@@ -502,7 +511,7 @@ fn i39_a_route_may_take_a_fin_for_the_clients_end() {
         for life in moments {
             let life = life.at(2, Input::ClientEof);
             let expected: &[Order] = match limits.half_close_aborts {
-                true => &[sever()],
+                true => &[sever(Reason::ClientHalfClosed)],
                 false => &[],
             };
             assert_eq!(life.orders, expected);
@@ -585,5 +594,76 @@ fn i9_an_answer_of_torons_own_does_not_drain() {
             },
         )
         .at(2, Input::AnswerSent);
-    assert_eq!(life.orders, [finish(ClientEnd::Linger)]);
+    let lingers = Order::Finish(Ending {
+        client: ClientEnd::Linger,
+        keep_upstream: false,
+        cause: Some(Reason::UpstreamClosed),
+    });
+    assert_eq!(life.orders, [lingers]);
+}
+
+/// What an operator reads about a request that was cut, by where it was.
+#[test]
+fn i39_whoever_leaves_is_named_with_what_was_under_way() {
+    let gone = Input::UpstreamGone {
+        response_begun: true,
+    };
+    let cut = |life: Life, input: Input| {
+        let life = life.at(5, input);
+        match life.orders.last() {
+            Some(Order::Finish(ending)) => (ending.client, ending.cause),
+            other => unreachable!("{other:?}"),
+        }
+    };
+    let tunnel = || Life::sent(upgrade(), limits()).at(1, switch());
+    let begun = || Life::sent(get(), limits()).at(1, Input::FinalHead(plain()));
+    for (life, input, reason) in [
+        (
+            Life::new(post(10), limits()),
+            Input::ClientGone,
+            Reason::ClientLeftBody,
+        ),
+        (
+            Life::sent(post(10), limits()),
+            Input::ClientEof,
+            Reason::ClientLeftBody,
+        ),
+        (
+            Life::sent(get(), limits()),
+            Input::ClientGone,
+            Reason::ClientLeftWaiting,
+        ),
+        (begun(), Input::ClientGone, Reason::ClientLeftResponse),
+        (begun(), gone, Reason::ResponseTruncated),
+        (
+            begun(),
+            Input::BadResponseBody(Reason::ResponseBody),
+            Reason::ResponseBody,
+        ),
+        (tunnel(), Input::ClientGone, Reason::ClientLeftTunnel),
+        (tunnel(), gone, Reason::UpstreamLeftTunnel),
+    ] {
+        let ended = cut(life, input);
+        assert_eq!(ended, (ClientEnd::Sever, Some(reason)));
+    }
+    tunnel().due(60_001, &[sever(Reason::UpgradeIdleTimeout)]);
+}
+
+/// How much of a limit was used: in milliseconds, or bytes per second.
+#[test]
+fn what_was_observed_is_told() {
+    let late = |life: Life, millis: u64| {
+        let life = life.at(millis, Input::Tick);
+        life.transaction.observed()
+    };
+    assert_eq!(late(Life::new(get(), limits()), 10_250), 10_250);
+    assert_eq!(late(Life::sent(get(), limits()), 10_500), 10_500);
+    let body = Life::sent(post(1 << 20), limits()).at(1_000, AWAIT_CLIENT);
+    assert_eq!(late(body, 6_000), 5_000);
+    let rate = Limits {
+        min_body_rate: 1_000,
+        ..limits()
+    };
+    let body = Life::sent(post(1 << 20), rate).at(0, AWAIT_CLIENT);
+    assert_eq!(late(body.body(1_000, 1_500), 2_000), 750);
 }

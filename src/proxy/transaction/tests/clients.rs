@@ -21,11 +21,12 @@ fn i18_a_slow_client_gets_a_408_and_is_closed_at_once() {
             (5_000, Input::Tick),
         ],
     );
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::ClientTooSlow)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::ReadTimeout)));
     let orders: Vec<Order> = t.step(T0 + 5 * SECOND, Input::AnswerSent).iter().collect();
     let ending = Ending {
         client: ClientEnd::Sever,
         keep_upstream: false,
+        cause: Some(Reason::ReadTimeout),
     };
     assert_eq!(orders, [Order::Finish(ending)]);
 }

@@ -93,7 +93,7 @@ fn i18_a_body_that_is_collected_has_its_windows() {
         [
             Order::CloseUpstream,
             Order::StopUpload,
-            Order::Answer(Verdict::ClientTooSlow)
+            Order::Answer(Reason::ReadTimeout)
         ]
     );
 }
@@ -104,6 +104,7 @@ fn i39_a_client_that_ends_inside_a_collected_body_is_gone() {
     let severed = Order::Finish(Ending {
         client: ClientEnd::Sever,
         keep_upstream: false,
+        cause: Some(Reason::ClientLeftBody),
     });
     assert_eq!(orders, [Order::Collect, Order::StopUpload, severed]);
 }
@@ -144,5 +145,5 @@ fn i37_a_collected_body_can_be_sent_again() {
 #[test]
 fn i37_without_memory_the_answer_is_a_503() {
     let (_, orders) = run(collected(u64::MAX), &[(0, Input::NoMemory)]);
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::BufferMemory)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::BufferMemory)));
 }

@@ -32,9 +32,7 @@ fn every_input() -> Vec<Input> {
         Input::UploadWaits(Side::Client),
         Input::UploadWaits(Side::Upstream),
         Input::UploadDone,
-        Input::BadBody,
-        Input::TrailersTooLarge,
-        Input::BodyTooLarge,
+        Input::BadBody(Reason::ChunkSize),
         Input::ClientEof,
         Input::ClientGone,
         Input::UpstreamWriteFailed { untouched: false },
@@ -47,7 +45,7 @@ fn every_input() -> Vec<Input> {
         },
         Input::InterimHead { is_continue: false },
         Input::InterimHead { is_continue: true },
-        Input::BadHead,
+        Input::BadHead(Reason::ResponseHead),
         Input::InterimSent,
         Input::Sent {
             bytes: 10,
@@ -57,7 +55,7 @@ fn every_input() -> Vec<Input> {
         Input::DownloadWaits(Side::Upstream),
         Input::DownloadDone { surplus: false },
         Input::DownloadDone { surplus: true },
-        Input::BadResponseBody,
+        Input::BadResponseBody(Reason::ResponseBody),
         Input::AnswerSent,
         Input::TunnelMoved,
         Input::TunnelHalfClosed(Side::Client),
@@ -246,8 +244,11 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
         if let Order::Finish(Ending {
             client,
             keep_upstream,
+            cause,
         }) = order
         {
+            let well = after.response.is_some() && *client != ClientEnd::Sever;
+            assert_eq!(cause.is_none(), well, "{}", context());
             if *keep_upstream {
                 assert!(
                     after.upload == Upload::Done,
@@ -299,7 +300,7 @@ fn check_blame(before: &Transaction, input: Input, list: &[Order]) {
         !before.reused || response_begun
     } else if input == Input::Tick {
         list.iter().any(|order| {
-            let timeouts = [Verdict::ConnectFailed, Verdict::ResponseHeaderTimeout];
+            let timeouts = [Reason::ConnectFailed, Reason::ResponseHeaderTimeout];
             let elsewhere = matches!(order, Order::Connect { .. });
             elsewhere || timeouts.iter().any(|v| *order == Order::Answer(*v))
         })

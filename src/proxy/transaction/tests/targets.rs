@@ -56,8 +56,8 @@ fn sent(reused: bool) -> [Input; 2] {
     [Input::Connected { reused }, Input::HeadSent]
 }
 
-fn answer(verdict: Verdict) -> [Order; 2] {
-    [Order::CloseUpstream, Order::Answer(verdict)]
+fn answer(reason: Reason) -> [Order; 2] {
+    [Order::CloseUpstream, Order::Answer(reason)]
 }
 
 #[test]
@@ -65,13 +65,13 @@ fn r21_a_connect_failure_is_retried_for_every_method_as_often_as_allowed() {
     for idempotent in [true, false] {
         let mut expected = vec![FIRST, Order::Blame, ELSEWHERE, Order::Blame, ELSEWHERE];
         expected.push(Order::Blame);
-        expected.extend(answer(Verdict::ConnectFailed));
+        expected.extend(answer(Reason::ConnectFailed));
         let given = orders(idempotent, 2, &[REFUSED, REFUSED, REFUSED]);
         assert_eq!(given, expected, "idempotent: {idempotent}");
     }
     let given = orders(true, 0, &[REFUSED]);
     let mut expected = vec![FIRST, Order::Blame];
-    expected.extend(answer(Verdict::ConnectFailed));
+    expected.extend(answer(Reason::ConnectFailed));
     assert_eq!(given, expected);
 }
 
@@ -82,7 +82,7 @@ fn r21_a_loss_before_any_response_byte_is_retried_for_idempotent_requests_only()
     let given = orders(true, 1, &inputs);
     assert_eq!(given, [lost.as_slice(), &[ELSEWHERE]].concat());
     let given = orders(false, 1, &inputs);
-    let refused = Order::Answer(Verdict::UpstreamClosed);
+    let refused = Order::Answer(Reason::UpstreamClosed);
     assert_eq!(given, [lost.as_slice(), &[refused]].concat());
     let begun = Input::UpstreamGone {
         response_begun: true,
@@ -111,7 +111,7 @@ fn r21_a_stale_connection_is_replaced_without_blame_and_then_another_target_is_t
         ELSEWHERE,
         Order::Blame,
         Order::CloseUpstream,
-        Order::Answer(Verdict::ConnectFailed),
+        Order::Answer(Reason::ConnectFailed),
     ];
     assert_eq!(orders(true, 1, &inputs), expected);
 }
@@ -120,18 +120,18 @@ fn r21_a_stale_connection_is_replaced_without_blame_and_then_another_target_is_t
 fn r21_without_another_target_the_answer_is_that_of_the_failure() {
     let given = orders(true, 1, &[REFUSED, Input::NoOtherTarget]);
     let mut expected = vec![FIRST, Order::Blame, ELSEWHERE];
-    expected.extend(answer(Verdict::ConnectFailed));
+    expected.extend(answer(Reason::ConnectFailed));
     assert_eq!(given, expected);
     let inputs = [sent(false).as_slice(), &[GONE, Input::NoOtherTarget]].concat();
     let given = orders(true, 1, &inputs);
-    assert_eq!(given.last(), Some(&Order::Answer(Verdict::UpstreamClosed)));
+    assert_eq!(given.last(), Some(&Order::Answer(Reason::UpstreamClosed)));
 }
 
 #[test]
 fn r21_what_this_machine_lacks_is_no_fault_of_the_target_and_no_retry() {
     for (failure, verdict) in [
-        (ConnectFailure::NoResources, Verdict::NoResources),
-        (ConnectFailure::NoAddress, Verdict::NoAddress),
+        (ConnectFailure::NoResources, Reason::LocalResources),
+        (ConnectFailure::NoAddress, Reason::NameNotResolved),
     ] {
         let failed = Input::ConnectFailed(failure);
         let given = orders(false, 0, &[failed, failed, Input::NoOtherTarget]);
@@ -144,8 +144,8 @@ fn r21_what_this_machine_lacks_is_no_fault_of_the_target_and_no_retry() {
 #[test]
 fn r19_r20_no_target_to_begin_with() {
     for (failure, verdict) in [
-        (ConnectFailure::TargetsFull, Verdict::TargetsFull),
-        (ConnectFailure::TargetsUnhealthy, Verdict::TargetsUnhealthy),
+        (ConnectFailure::TargetsFull, Reason::TargetsFull),
+        (ConnectFailure::TargetsUnhealthy, Reason::TargetsUnhealthy),
     ] {
         let given = orders(true, 1, &[Input::ConnectFailed(failure)]);
         assert_eq!(given, [[FIRST].as_slice(), &answer(verdict)].concat());
@@ -171,7 +171,7 @@ fn r16_each_address_of_a_target_is_dialled_before_the_target_is_blamed() {
         Order::DialNext,
         Order::Blame,
         Order::CloseUpstream,
-        Order::Answer(Verdict::ConnectFailed),
+        Order::Answer(Reason::ConnectFailed),
     ];
     assert_eq!(orders(true, 0, &inputs), expected);
 }
@@ -182,9 +182,9 @@ fn r20_only_what_the_target_did_is_held_against_it() {
     let late = [waits.as_slice(), &[Input::Tick]].concat();
     let given = orders(true, 1, &late);
     let mut expected = vec![FIRST, Order::SendHead, Order::Blame];
-    expected.extend(answer(Verdict::ResponseHeaderTimeout));
+    expected.extend(answer(Reason::ResponseHeaderTimeout));
     assert_eq!(given, expected);
-    for input in [Input::ClientGone, Input::BadHead] {
+    for input in [Input::ClientGone, Input::BadHead(Reason::ResponseHead)] {
         let given = orders(true, 1, &[waits.as_slice(), &[input]].concat());
         assert!(!given.contains(&Order::Blame), "{input:?}: {given:?}");
     }
@@ -198,5 +198,5 @@ fn r20_only_what_the_target_did_is_held_against_it() {
     }
     let given = t.step(T0 + Duration::from_secs(3), Input::Tick);
     let given: Vec<Order> = given.iter().collect();
-    assert_eq!(given, answer(Verdict::RequestDeadline));
+    assert_eq!(given, answer(Reason::RequestDeadline));
 }

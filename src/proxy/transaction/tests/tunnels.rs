@@ -15,10 +15,7 @@ fn r14_an_unasked_101_is_a_502_and_a_tunnel_ends_by_idling() {
         (1, switch),
     ];
     let (_, orders) = run(get(), &sent);
-    assert_eq!(
-        orders.last(),
-        Some(&Order::Answer(Verdict::InvalidResponse))
-    );
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::UnaskedUpgrade)));
     let (mut t, orders) = run(
         Facts {
             upgrade: true,

@@ -33,7 +33,8 @@ fn a_plain_request_keeps_both_connections() {
             Order::Download,
             Order::Finish(Ending {
                 client: ClientEnd::Keep,
-                keep_upstream: true
+                keep_upstream: true,
+                cause: None,
             }),
         ]
     );
@@ -82,7 +83,7 @@ fn i28_a_post_that_may_have_been_executed_is_never_repeated() {
             ),
         ],
     );
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamClosed)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::UpstreamClosed)));
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn i23_the_next_target_is_tried_then_502() {
             },
             Order::CloseUpstream,
             Order::Blame,
-            Order::Answer(Verdict::ConnectFailed),
+            Order::Answer(Reason::ConnectTimeout),
         ]
     );
 }
@@ -160,7 +161,7 @@ fn i24_the_wait_for_the_response_begins_when_the_request_is_sent() {
         [
             Order::Blame,
             Order::CloseUpstream,
-            Order::Answer(Verdict::ResponseHeaderTimeout)
+            Order::Answer(Reason::ResponseHeaderTimeout)
         ]
     );
 }
@@ -181,6 +182,7 @@ fn i30_an_early_response_is_relayed_and_neither_connection_reused() {
     let ending = Ending {
         client: ClientEnd::Linger,
         keep_upstream: false,
+        cause: None,
     };
     assert_eq!(
         orders[2..],
@@ -212,6 +214,7 @@ fn i31_a_cut_response_severs_the_client() {
     let ending = Ending {
         client: ClientEnd::Sever,
         keep_upstream: false,
+        cause: Some(Reason::ResponseTruncated),
     };
     assert_eq!(orders.last(), Some(&Order::Finish(ending)));
 }
@@ -226,7 +229,10 @@ fn i26_an_upstream_that_takes_no_byte_of_the_head_is_given_up() {
     let orders: Vec<Order> = t.step(later, Input::Tick).iter().collect();
     assert_eq!(
         orders,
-        [Order::CloseUpstream, Order::Answer(Verdict::UpstreamIdle)]
+        [
+            Order::CloseUpstream,
+            Order::Answer(Reason::UpstreamIdleTimeout)
+        ]
     );
 }
 
@@ -256,7 +262,7 @@ fn i28_a_body_that_was_streamed_is_not_sent_again() {
             ),
         ],
     );
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamClosed)));
+    assert_eq!(orders.last(), Some(&Order::Answer(Reason::UpstreamClosed)));
 }
 
 #[test]
@@ -277,5 +283,8 @@ fn i26_a_byte_that_the_upstream_acknowledges_is_not_silence() {
     // The client's taking says nothing of the upstream.
     let _ = t.step(T0 + idle + idle, acknowledged(Side::Client));
     let orders: Vec<Order> = t.step(T0 + idle + idle, Input::Tick).iter().collect();
-    assert_eq!(orders.last(), Some(&Order::Answer(Verdict::UpstreamIdle)));
+    assert_eq!(
+        orders.last(),
+        Some(&Order::Answer(Reason::UpstreamIdleTimeout))
+    );
 }

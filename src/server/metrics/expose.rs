@@ -1,0 +1,82 @@
+//! `GET /metrics` on a client connection.
+
+use toron_reactor::Engine;
+
+use super::cursor::Cursor;
+use super::text::Format;
+use crate::http::answer::write_piecewise_head;
+use crate::http::{Method, Reason, Version};
+use crate::policy::router::Lookup;
+use crate::proxy::transaction::ClientEnd;
+use crate::server::builtin::check_subnet;
+use crate::server::judge::{Arrival, Verdict};
+use crate::server::lookup::lookup;
+use crate::server::session::{Session, Tag};
+use crate::server::Kit;
+
+impl<E: Engine> Kit<'_, '_, E> {
+    /// Whether this is a request for the metrics, and the client may see them: by its address alone,
+    /// as scrapers have no key. A route whose prefix is exactly `/metrics` takes the path.
+    pub(in crate::server) fn asks_for_metrics(
+        &self,
+        session: &Session,
+        arrival: &Arrival<'_, '_, '_>,
+    ) -> Option<Result<(), Reason>> {
+        let (snapshot, request) = (&self.core.snapshot, &arrival.request);
+        if arrival.path != b"/metrics" {
+            return None;
+        }
+        let taken = matches!(
+            lookup(snapshot, request, arrival.path),
+            Lookup::Route(route) if route.prefix == "/metrics"
+        );
+        let (peer, client) = (session.peer.ip(), session.client.address);
+        (!taken).then(|| check_subnet(&snapshot.settings, request, peer, client))
+    }
+
+    /// Answers with the metrics: the head is in the scratch buffer, what is behind it follows piece by
+    /// piece.
+    pub(in crate::server) fn expose(
+        &mut self,
+        session: &mut Session,
+        arrival: &Arrival<'_, '_, '_>,
+    ) -> Verdict {
+        let facts = &arrival.request.facts;
+        if !matches!(facts.method, Method::Get | Method::Head) {
+            return arrival.refuse_method("GET, HEAD");
+        }
+        let format = Format::accepted(arrival.request.field("accept"));
+        let date = self.core.date(self.cx.now);
+        let rendering = arrival.rendering(self.core.is_draining(), &date);
+        let head = &mut self.core.scratch;
+        head.clear();
+        let keep_alive = write_piecewise_head(format.media_type(), &rendering, head);
+        if facts.method == Method::Get {
+            let chunked = facts.version != Version::Http10;
+            let cursor = Cursor::new(arrival.snapshot, format, chunked);
+            session.exposition = Some(Box::new(cursor));
+        }
+        Verdict::Written {
+            whole: arrival.nothing_owed(),
+            keep_alive,
+            told: self.written(200, None),
+            permit: None,
+        }
+    }
+
+    /// An answer outside a transaction, or a piece of one, has been taken by the client.
+    pub(in crate::server) fn answer_taken(&mut self, session: &mut Session, then: ClientEnd) {
+        let Some(cursor) = session.exposition.as_mut() else {
+            return self.end_client(session, then);
+        };
+        // Of this reactor what it holds now; of the others what they held after their last turn.
+        self.core.publish(self.cx.engine.stats());
+        let mut piece = std::mem::take(&mut self.core.scratch);
+        piece.clear();
+        if !cursor.write(&self.core.shared, self.cx.now, &mut piece) {
+            session.exposition = None;
+        }
+        self.send_text(session, &piece, Tag::Answer);
+        self.core.scratch = piece;
+    }
+}

@@ -1,0 +1,281 @@
+//! The list of refusals: every literal body that toron refuses with, provoked in the real binary on
+//! both engines, with the limit that it names, its value, what was observed, and the line it was set
+//! on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "refusals/cases.rs"]
+mod cases;
+#[path = "refusals/firewall.rs"]
+mod firewall;
+mod support;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
+
+use cases::Limit::{BuiltIn, Default as Unwritten, None as NoLimit, Written};
+use cases::{case, get, of_heads, of_routes, with, Case, CONFIG, ROUTES};
+use rustix::process::{getrlimit, prlimit, Pid, Resource, Rlimit};
+use serde_json::Value;
+use support::client::Client;
+use support::http::Response;
+use support::setup::Engine;
+use support::toron::Toron;
+use support::upstream::{Connection, Script, Step, Then, Upstream, When};
+use support::{show, PATIENCE};
+
+/// The number of the one line that holds `what`.
+fn line_of(text: &str, what: &str) -> usize {
+    let mut lines = text.lines().enumerate().filter(|(_, l)| l.contains(what));
+    let found = lines.next().unwrap_or_else(|| panic!("no {what}"));
+    assert!(lines.next().is_none(), "{what} stands twice");
+    found.0 + 1
+}
+
+/// What a built-in endpoint says. Asked again while there is no room for the connection.
+fn ask(addr: SocketAddr, path: &str) -> Value {
+    let fields = "X-Toron-Admin-Key: k\r\nConnection: close\r\n";
+    let request = with("GET", path, fields);
+    let response = until_served(|| {
+        let mut client = Client::connect(addr, PATIENCE).unwrap();
+        client.send(request.as_bytes(), PATIENCE);
+        client
+    });
+    serde_json::from_slice(&response.1.body).unwrap()
+}
+
+/// Asks until the answer is a 200; the connection and the answer.
+fn until_served(ask: impl Fn() -> Client) -> (Client, Response) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut client = ask();
+        assert!(client.receive_responses(1, PATIENCE), "no answer");
+        let response = client.parsed().responses.remove(0);
+        if response.status == 200 {
+            return (client, response);
+        }
+        assert!(Instant::now() < deadline, "{}", response.status);
+    }
+}
+
+/// What the list says, newest first.
+fn refusals(addr: SocketAddr) -> Vec<Value> {
+    match ask(addr, "/internal/api/refusals") {
+        Value::Array(list) => list,
+        other => panic!("no list: {other:?}"),
+    }
+}
+
+struct Place {
+    toron: Toron,
+    config: String,
+    routes: String,
+    hangs: Upstream,
+    _others: [Upstream; 3],
+}
+
+impl Place {
+    fn start(engine: Engine) -> Place {
+        let scripted = |answer: Vec<Step>, then| {
+            let upstream = Upstream::start();
+            upstream.set_script(Script {
+                answers: vec![answer],
+                repeat_last: true,
+                when: When::AfterHead,
+                then,
+            });
+            upstream
+        };
+        // A port that nobody listens on: it was just given up.
+        let refusing = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
+        let hangs = scripted(vec![Step::Hang], Then::Keep);
+        let garbage = scripted(vec![Step::Send(b"garbage\r\n\r\n".to_vec())], Then::Keep);
+        let closes = scripted(vec![], Then::Close);
+        let late = b"HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n";
+        let answers = scripted(vec![Step::Send(late.to_vec())], Then::Keep);
+        let config = CONFIG.replace("ENGINE", engine.name());
+        let routes = ROUTES
+            .replace("HANGS", &hangs.addr.to_string())
+            .replace("GARBAGE", &garbage.addr.to_string())
+            .replace("CLOSES", &closes.addr.to_string())
+            .replace("ANSWERS", &answers.addr.to_string())
+            .replace("REFUSES", &refusing.unwrap().to_string());
+        let toron = Toron::start_files(&config, &routes, None);
+        Place {
+            toron,
+            config,
+            routes,
+            hangs,
+            _others: [garbage, closes, answers],
+        }
+    }
+
+    fn client(&self, request: &[u8]) -> Client {
+        let mut client = Client::connect(self.toron.addr, PATIENCE).unwrap();
+        client.send(request, PATIENCE);
+        client
+    }
+
+    fn play(&self, case: &Case) {
+        let mut client = self.client(&case.request);
+        self.check(case, &mut client);
+    }
+
+    /// The answer, and what the list says of it.
+    fn check(&self, case: &Case, client: &mut Client) {
+        let shown = show(&case.request);
+        assert!(client.receive_responses(1, PATIENCE), "no answer: {shown}");
+        let response = &client.parsed().responses[0];
+        let body = String::from_utf8_lossy(&response.body);
+        assert_eq!(body, case.body, "{shown}");
+        let explained = response.head.first("X-Toron-Reason");
+        assert_eq!(explained, Some(case.reason), "{shown}");
+        assert!(response.head.first("Date").is_some(), "{shown}");
+        let list = refusals(self.toron.addr);
+        let entry = &list[0];
+        assert_eq!(entry["reason"], case.reason, "{shown}: {entry}");
+        assert_eq!(entry["status"], response.status, "{entry}");
+        assert_eq!(entry["client"], "127.0.0.1", "{entry}");
+        self.check_limit(case, entry);
+        match case.observed {
+            None => assert!(entry["observed"].is_null(), "{entry}"),
+            Some((least, most)) => {
+                let observed = entry["observed"].as_u64();
+                let within = observed.is_some_and(|n| (least..=most).contains(&n));
+                assert!(within, "{least} to {most}: {entry}");
+            }
+        }
+    }
+
+    fn check_limit(&self, case: &Case, entry: &Value) {
+        let limit = &entry["limit"];
+        let (setting, value, by, at) = match &case.limit {
+            NoLimit => return assert!(limit.is_null(), "{entry}"),
+            Written(setting, value, by @ ("route" | "guardrail"), on) => {
+                let line = line_of(&self.routes, on);
+                (setting, *value, *by, format!("routes.yaml:{line}"))
+            }
+            Written(setting, value, by, on) => {
+                let line = line_of(&self.config, on);
+                (setting, *value, *by, format!("config.yaml:{line}"))
+            }
+            Unwritten(setting, value) => (setting, Some(*value), "default", "default".to_owned()),
+            BuiltIn(setting, value) => (setting, Some(*value), "built in", "built in".to_owned()),
+        };
+        assert_eq!(limit["setting"], *setting, "{entry}");
+        assert_eq!(limit["value"].as_u64(), value, "{entry}");
+        assert_eq!(limit["unit"].is_null(), value.is_none(), "{entry}");
+        assert_eq!(limit["set_by"], by, "{entry}");
+        let told = limit["set_at"].as_str().unwrap_or_default();
+        assert!(told.ends_with(&at), "{at}: {entry}");
+    }
+}
+
+fn both(test: impl Fn(Engine)) {
+    Engine::ALL.into_iter().for_each(test);
+}
+
+#[test]
+fn what_is_wrong_with_heads_is_named() {
+    both(|engine| {
+        let place = Place::start(engine);
+        of_heads().iter().for_each(|case| place.play(case));
+    });
+}
+
+#[test]
+fn what_routes_and_upstreams_refuse_is_named() {
+    both(|engine| {
+        let place = Place::start(engine);
+        of_routes().iter().for_each(|case| place.play(case));
+        let entry = &refusals(place.toron.addr)[0];
+        for (key, value) in [
+            ("method", "GET"),
+            ("host", "t.example"),
+            ("path", "/late"),
+            ("route", "/late"),
+            ("ended_by", "toron"),
+        ] {
+            assert_eq!(entry[key], value, "{entry}");
+        }
+        assert!(humantime::parse_rfc3339(entry["time"].as_str().unwrap()).is_ok());
+        // What an upstream says is no refusal, and not explained.
+        let mut client = place.client(get("/fine").as_bytes());
+        assert!(client.receive_responses(1, PATIENCE));
+        let response = &client.parsed().responses[0];
+        assert_eq!(response.head.start_line, "HTTP/1.1 504 Late");
+        assert!(response.head.first("X-Toron-Reason").is_none());
+        assert_eq!(&refusals(place.toron.addr)[0], entry);
+    });
+}
+
+/// Whoever waits for the slot is refused, by the route's own cap or the guardrail's.
+#[test]
+fn a_full_route_is_named() {
+    both(|engine| {
+        let place = Place::start(engine);
+        let body = r#"{"error":"503 Service Unavailable: Route concurrency limit reached"}"#;
+        let waits = |path: &str, count: usize| {
+            let client = place.client(get(path).as_bytes());
+            let seen = place.hangs.wait_for(PATIENCE, |all| {
+                all.iter().flat_map(Connection::heads).count() >= count
+            });
+            assert!(seen, "{path}");
+            client
+        };
+        let _waiting = waits("/full", 1);
+        let full = case(get("/full"), body, "route_full")
+            .by(Written(
+                "max_concurrency",
+                Some(1),
+                "route",
+                "max_concurrency: 1",
+            ))
+            .seen(2, 2);
+        place.play(&full);
+        // min(32, max(1, 2 / 4)) is 1.
+        let _too = waits("/guarded", 2);
+        let guarded = case(get("/guarded"), body, "route_full").seen(2, 2);
+        place.play(&Case {
+            limit: Written("max_concurrency", Some(1), "guardrail", "/guarded"),
+            ..guarded
+        });
+    });
+}
+
+/// Without a descriptor for the upstream.
+#[test]
+fn a_lack_of_descriptors_is_named() {
+    both(|engine| {
+        let place = Place::start(engine);
+        // The connection of the list makes what else its reactor needs; then there is one more.
+        let _first = refusals(place.toron.addr);
+        let mut client = place.client(b"GET /pla");
+        let pid = place.toron.process().pid();
+        let of_process = Pid::from_raw(i32::try_from(pid).unwrap());
+        // It has raised its soft limit to the hard one, which is this process's, too.
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = |current| Rlimit { current, maximum };
+        // As many as are open: the request is on its way to a connection that was accepted.
+        accepted(&place, 1);
+        prlimit(of_process, Resource::Nofile, limit(Some(3))).unwrap();
+        client.send(b"in HTTP/1.1\r\nHost: t.example\r\n\r\n", PATIENCE);
+        assert!(client.receive_responses(1, PATIENCE));
+        prlimit(of_process, Resource::Nofile, limit(maximum)).unwrap();
+        let body = r#"{"error":"503 Service Unavailable: Out of local resources"}"#;
+        place.check(&case(get("/plain"), body, "local_resources"), &mut client);
+    });
+}
+
+/// Waits until so many client connections are open beside the one that asks.
+fn accepted(place: &Place, count: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = ask(place.toron.addr, "/internal/api/status");
+        if status["sessions"].as_u64() == Some(count + 1) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+        std::thread::yield_now();
+    }
+}
