@@ -300,7 +300,7 @@ fn check_blame(before: &Transaction, input: Input, list: &[Order]) {
         !before.reused || response_begun
     } else if input == Input::Tick {
         list.iter().any(|order| {
-            let timeouts = [Reason::ConnectFailed, Reason::ResponseHeaderTimeout];
+            let timeouts = [Reason::ConnectTimeout, Reason::ResponseHeaderTimeout];
             let elsewhere = matches!(order, Order::Connect { .. });
             elsewhere || timeouts.iter().any(|v| *order == Order::Answer(*v))
         })
