@@ -492,6 +492,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(mut exchange) = session.exchange.take() else {
             return;
         };
+        debug_assert!(
+            exchange.cause.is_some()
+                || (exchange.transaction.is_finished() && exchange.transaction.cause().is_none()),
+            "an end without its reason: {:?}",
+            exchange.transaction
+        );
         self.log_request(session, &exchange);
         self.core.count_exchange(&exchange, self.cx.now);
         if exchange.transaction.client_was_too_slow() {
