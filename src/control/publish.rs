@@ -12,6 +12,7 @@ use toron_reactor::Running;
 
 use super::config::finding::Finding;
 use super::config::{files, load, Inputs, Loaded, Rejected};
+use super::probe::Prober;
 use super::resolve::{Endpoints, Resolver};
 use crate::policy::router::{compile, Clash};
 use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
@@ -27,7 +28,7 @@ pub const FIRST_RESOLVE: Duration = Duration::from_secs(2);
 pub struct Kept {
     /// Addresses of targets and the identity of their idle connections.
     pub endpoints: Endpoints,
-    /// What is counted by route.
+    /// What is counted by route, and the state of targets.
     pub counters: Counters,
 }
 
@@ -54,6 +55,7 @@ pub struct Publisher {
     /// Where reloads are counted.
     reloads: OnceLock<Arc<Reloads>>,
     resolver: Resolver,
+    prober: Prober,
     /// Held for a whole reload, waiting for names included, so that two never overtake each other.
     reloading: Mutex<()>,
     state: Mutex<State>,
@@ -75,6 +77,8 @@ impl Publisher {
     #[must_use]
     pub fn new(inputs: Inputs, snapshot: SharedSnapshot, kept: Kept, resolver: Resolver) -> Self {
         let first = snapshot.load_full();
+        let prober = Prober::default();
+        prober.watch(&first);
         let state = State {
             settings: Arc::clone(&first.settings),
             files: first.table.routes().to_vec(),
@@ -92,6 +96,7 @@ impl Publisher {
             reactors: OnceLock::new(),
             reloads: OnceLock::new(),
             resolver,
+            prober,
             reloading: Mutex::new(()),
             state: Mutex::new(state),
         }
@@ -169,6 +174,7 @@ impl Publisher {
         let made = compile(files.chain(state.discovered.iter().cloned()).collect());
         let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
         snapshot.keep_counters(&mut state.kept.counters);
+        self.prober.watch(&snapshot);
         state.retired.push(self.snapshot.swap(Arc::new(snapshot)));
         if let Some(reactors) = self.reactors.get() {
             reactors.send(|_| Message::Changed);

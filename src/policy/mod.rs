@@ -3,6 +3,7 @@
 //!
 //! `control/config` makes the values of [`settings`] out of files, [`router`] compiles the routes
 //! into a table, reactors read both through one [`snapshot::Snapshot`] that is swapped whole.
+//! [`pool`] knows the targets of a route, [`balance`] whose turn it is.
 //! [`firewall`] decides about client addresses, and keeps what it knows of them over reloads.
 
 pub mod balance;
@@ -17,6 +18,7 @@ pub mod limit;
 mod map;
 pub mod memory;
 pub mod origin;
+pub mod pool;
 pub mod route_stats;
 pub mod router;
 pub mod settings;

@@ -44,6 +44,10 @@ pub struct Transaction {
     upload: Upload,
     download: Download,
     retries_left: u8,
+    /// What to answer if no other target can be tried.
+    failure: Reason,
+    /// The target has an address that has not been dialled.
+    other_address: bool,
     /// The connection in use served requests before.
     reused: bool,
     /// A stale connection was replaced once; the fresh one gets no second such chance.
@@ -95,6 +99,8 @@ impl Transaction {
             },
             download: Download::Waiting,
             retries_left: limits.retries,
+            failure: Reason::ConnectFailed,
+            other_address: false,
             reused: false,
             resent: false,
             came_whole: facts.outstanding == 0,
@@ -141,7 +147,9 @@ impl Transaction {
         );
         match input {
             Input::Connected { reused } => self.connected(now, reused, &mut out),
+            Input::Dialling { more } => self.other_address = more,
             Input::ConnectFailed(why) => self.connect_failed(now, why, &mut out),
+            Input::NoOtherTarget => self.answer(now, self.failure, &mut out),
             Input::HeadSent => self.head_sent(now, &mut out),
             Input::Received { bytes, last } => self.received(now, bytes, last),
             Input::Collected => self.collected(now, &mut out),
@@ -190,27 +198,6 @@ impl Transaction {
         self.came_whole = self.source_done;
         self.reading.pause(now);
         self.connect_again(now, false, false, out);
-    }
-
-    fn connected(&mut self, now: Time, reused: bool, out: &mut Orders) {
-        self.connect_at = None;
-        // Body bytes that came with the head may be more than the upstream takes at once.
-        self.upstream_idle_at = after(now, self.limits.upstream_idle_timeout);
-        self.reused = reused;
-        self.upload = Upload::Head;
-        out.push(Order::SendHead);
-    }
-
-    fn connect_failed(&mut self, now: Time, why: ConnectFailure, out: &mut Orders) {
-        if self.connect_elsewhere(now, out) {
-            return;
-        }
-        let reason = match why {
-            ConnectFailure::Failed => Reason::ConnectFailed,
-            ConnectFailure::NoAddress => Reason::NameNotResolved,
-            ConnectFailure::NoResources => Reason::LocalResources,
-        };
-        self.answer(now, reason, out);
     }
 
     fn head_sent(&mut self, now: Time, out: &mut Orders) {
@@ -362,14 +349,19 @@ impl Transaction {
         match self.download {
             Download::Waiting | Download::Interim => {
                 out.push(Order::CloseUpstream);
-                if !response_begun && self.download == Download::Waiting && self.is_replayable() {
-                    if self.reused && !self.resent {
-                        self.resent = true;
-                        return self.connect_again(now, true, false, out);
-                    }
-                    if self.facts.idempotent && self.connect_elsewhere(now, out) {
-                        return;
-                    }
+                let waiting = self.download == Download::Waiting;
+                let again = !response_begun && waiting && self.is_replayable();
+                if again && self.reused && !self.resent {
+                    self.resent = true;
+                    return self.connect_again(now, true, false, out);
+                }
+                // A connection that served requests before may have been closed for being idle,
+                // which says nothing about the target.
+                if !self.reused || response_begun {
+                    out.push(Order::Blame);
+                }
+                if again && self.connect_elsewhere(now, Reason::UpstreamClosed, out) {
+                    return;
                 }
                 self.answer_without_close(now, Reason::UpstreamClosed, out);
             }
@@ -381,46 +373,6 @@ impl Transaction {
             }
             Download::Answering | Download::Done => {}
         }
-    }
-
-    /// Tries another target, if retries are left (R21).
-    fn connect_elsewhere(&mut self, now: Time, out: &mut Orders) -> bool {
-        let may = self.retries_left > 0;
-        if may {
-            self.retries_left -= 1;
-            self.connect_again(now, false, true, out);
-        }
-        may
-    }
-
-    fn connect_again(&mut self, now: Time, fresh: bool, other_target: bool, out: &mut Orders) {
-        self.upload = Upload::Held;
-        self.failed_in_head = false;
-        self.response_header_at = None;
-        self.upstream_idle_at = None;
-        self.continue_at = None;
-        self.connect_at = after(now, self.limits.connect_timeout);
-        out.push(Order::Connect {
-            fresh,
-            other_target,
-        });
-    }
-
-    /// The request can be sent again from what is kept, and doing so cannot execute it twice.
-    /// (`HeadSent` not come means that bytes may have been written: they may have been executed.)
-    fn is_replayable(&self) -> bool {
-        self.facts.idempotent
-            && match self.upload {
-                // Whatever of the body came later has not been read yet, or is gone.
-                Upload::Held | Upload::Head => true,
-                Upload::Done => self.came_whole,
-                Upload::Stopped => self.failed_in_head,
-                Upload::Collecting | Upload::Moving | Upload::Tunnel => false,
-            }
-    }
-
-    fn may_resend(&self) -> bool {
-        (self.reused && !self.resent) || self.retries_left > 0
     }
 
     fn interim_head(&mut self, now: Time, is_continue: bool, out: &mut Orders) {
@@ -598,6 +550,7 @@ impl Transaction {
     }
 }
 
+mod connecting;
 mod deadlines;
 mod questions;
 mod slow;

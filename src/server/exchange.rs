@@ -50,6 +50,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                 } => {
                     self.connect(session, fresh, other_target);
                 }
+                Order::DialNext => self.dial_next(session),
+                Order::Blame => self.blame(session),
                 Order::Collect => self.collect_next(session),
                 Order::SendHead => self.send_request(session),
                 Order::Upload => self.upload_next(session),
@@ -424,6 +426,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         // The upstream is done with; a client that does not take the answer must not hold the slot.
         exchange.permit = None;
+        exchange.lease = None;
         let keep = exchange.transaction.will_keep_client() && !draining;
         if !keep {
             exchange.transaction.forbid_keep_alive();
@@ -487,6 +490,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         // First: whoever sees the upstream connection end finds the slot free.
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.permit = None;
+            exchange.lease = None;
         }
         if keep_upstream {
             self.park_upstream(session);
@@ -496,6 +500,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(mut exchange) = session.exchange.take() else {
             return;
         };
+        debug_assert!(
+            exchange.cause.is_some()
+                || (exchange.transaction.is_finished() && exchange.transaction.cause().is_none()),
+            "an end without its reason: {:?}",
+            exchange.transaction
+        );
         self.log_request(session, &exchange);
         self.core.count_exchange(&exchange, self.cx.now);
         if exchange.transaction.client_was_too_slow() {

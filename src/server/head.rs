@@ -10,7 +10,7 @@ use super::refuse::Refusal;
 use super::session::{Phase, Session};
 use super::Kit;
 use crate::http::request;
-use crate::http::{field_slots, HeadLimits, HeadScanner, Reason, Scan};
+use crate::http::{field_slots, HeadLimits, HeadScanner, Party, Reason, Scan};
 
 /// Most fields of a head that a configuration may allow.
 pub const MOST_FIELDS: usize = 256;
@@ -53,12 +53,18 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.core.header_took = self.now().since(session.since);
         self.core.requests += 1;
         self.core.count_answer(None, 0);
-        self.core.count_refusal(&self.core.snapshot, None, reason);
+        let client = session.client.address;
+        match reason.ended_by() {
+            Party::Client => self.core.count_refusal(&self.core.snapshot, None, reason),
+            Party::Toron | Party::Upstream | Party::Firewall => {
+                self.note_refusal(client, &reason.into(), 0);
+            }
+        }
         let told = Told {
             reason: Some(reason),
             ..Told::default()
         };
-        self.log_answer(session.client.address, Some(session.since), &told);
+        self.log_answer(client, Some(session.since), &told);
     }
 
     /// Looks for the end of the head, and begins the request when it is there.

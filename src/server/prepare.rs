@@ -16,6 +16,7 @@ use super::judge::Arrival;
 use super::session::{Phase, Session};
 use super::splice::SPLICE_MIN;
 use super::state::{Download, Exchange, Moments, Upload};
+use super::target::blame_of;
 use super::{Kit, Pinned};
 use crate::http::forward::sane_request_id;
 use crate::http::path::{normalise, strip_prefix};
@@ -24,6 +25,7 @@ use crate::http::{
     field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, Reason, RequestBody,
     RequestFacts, RequestHead, UpstreamFraming, Version,
 };
+use crate::policy::pool::Tried;
 use crate::policy::settings::{self, HalfClose, Route, RouteKind, Settings, Upstream};
 use crate::proxy::transaction::{Facts, Limits, Orders, Transaction};
 
@@ -52,8 +54,15 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(mut buf) = self.take_buffer(session) else {
             return Ok(None);
         };
-        let index = route.id as usize;
-        let target = self.choose_target(index, snapshot);
+        let (target, lease) = self
+            .choose_target(
+                snapshot,
+                route.id as usize,
+                upstream,
+                session.client.address,
+                &Tried::none(),
+            )
+            .map_err(blame_of)?;
         let mut request_id = [0; 32];
         self.core.request_id.next(&mut request_id);
         let forwarding = Forwarding {
@@ -76,6 +85,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let (mut exchange, orders) = self.begin(arrival, route, upstream, facts);
         exchange.request_id = request_id;
         exchange.target = target;
+        exchange.lease = Some(lease);
         exchange.request = Some(buf);
         exchange.upload = Upload::new(source);
         exchange.bytes_in = taken as u64;
@@ -93,6 +103,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         intake: Intake,
     ) -> Result<Option<(Box<Exchange>, Orders)>, Blame> {
         let request = arrival.request.facts;
+        let client = session.client.address;
+        self.check_targets(arrival.snapshot, route.id as usize, upstream, client)
+            .map_err(blame_of)?;
         let (collected, source) = match request.body {
             RequestBody::Length(n) => {
                 let limit = arrival.snapshot.settings.buffer_memory;
@@ -149,21 +162,6 @@ impl<E: Engine> Kit<'_, '_, E> {
         (exchange, orders)
     }
 
-    /// The target that is next in turn.
-    pub(super) fn choose_target(&mut self, route: usize, snapshot: &Rc<Pinned>) -> usize {
-        // A body that was collected across a reload goes to the first target of the old
-        // configuration: turns are kept for the new one only.
-        if !Rc::ptr_eq(snapshot, &self.core.snapshot) {
-            return 0;
-        }
-        self.core
-            .balancers
-            .get_mut(route)
-            .and_then(Option::as_mut)
-            .and_then(|balancer| balancer.next(|_| true))
-            .unwrap_or(0)
-    }
-
     fn fresh_exchange(
         &mut self,
         snapshot: &Rc<Pinned>,
@@ -183,7 +181,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 kept: Vec::new(),
                 request_id: [0; 32],
                 target: 0,
+                lease: None,
+                tried: Tried::none(),
                 dials: 0,
+                first_address: 0,
                 address: None,
                 upstream: None,
                 request: None,
@@ -211,6 +212,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.facts = facts;
         exchange.started = started;
         exchange.kept.clear();
+        exchange.lease = None;
+        exchange.tried = Tried::none();
         exchange.dials = 0;
         exchange.address = None;
         exchange.fin_is_harmless = false;

@@ -2,20 +2,7 @@
 //! a setting work deletes it here. `toron check` and `toron serve` warn about each that is written.
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
-const NOT_IN_EFFECT: &[&str] = &[
-    "discovery=on",
-    "routes[].algorithm=least_conn",
-    "routes[].algorithm=random_two",
-    "routes[].algorithm=ip_hash",
-    "routes[].target_max_concurrency",
-    "routes[].health_check_path",
-    "routes[].health_check_interval",
-    "routes[].health_check_timeout",
-    "routes[].consecutive_failures",
-    "routes[].cooldown_period",
-    "routes[].passive_statuses",
-    "routes[].when_all_down",
-];
+const NOT_IN_EFFECT: &[&str] = &["discovery=on"];
 
 /// How a warning about one of them ends.
 pub const NOT_YET: &str = "is not in effect yet";

@@ -47,6 +47,7 @@ impl Transaction {
             self.connect_failed_by_time(now, out);
         } else if due(self.response_header_at) {
             self.note_time(now, self.response_header_at, limits.response_header_timeout);
+            out.push(Order::Blame);
             self.answer(now, Reason::ResponseHeaderTimeout, out);
         } else if let Some((reason, observed)) = self.reading.overdue(now) {
             self.client_too_slow = true;
@@ -76,7 +77,11 @@ impl Transaction {
     }
 
     fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
-        if !self.connect_elsewhere(now, out) {
+        if self.other_address {
+            return self.dial_next(now, out);
+        }
+        out.push(Order::Blame);
+        if !self.connect_elsewhere(now, Reason::ConnectTimeout, out) {
             self.answer_without_close(now, Reason::ConnectTimeout, out);
         }
     }

@@ -1,6 +1,7 @@
 //! What the server may ask of a transaction.
 
 use super::{Download, Transaction, Upload, DRAIN_MOST};
+use crate::http::Reason;
 
 impl Transaction {
     /// Where the upload is.
@@ -85,6 +86,12 @@ impl Transaction {
     #[must_use]
     pub fn client_was_too_slow(&self) -> bool {
         self.client_too_slow
+    }
+
+    /// Why it does not end well, as far as that is known.
+    #[must_use]
+    pub fn cause(&self) -> Option<Reason> {
+        self.cause
     }
 
     /// How much of the limit was used that the cause of the end names, in its unit: milliseconds, or

@@ -3,6 +3,7 @@
 mod clients;
 mod collected;
 mod table;
+mod targets;
 mod tunnels;
 mod upstreams;
 

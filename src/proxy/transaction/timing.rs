@@ -250,6 +250,7 @@ fn i25_while_waiting_only_the_response_header_timeout_runs() {
         ..limits()
     };
     let timeout = [
+        Order::Blame,
         Order::CloseUpstream,
         Order::Answer(Reason::ResponseHeaderTimeout),
     ];
@@ -359,6 +360,7 @@ fn i26_does_not_outlive_the_upload() {
         .due(
             91_000,
             &[
+                Order::Blame,
                 Order::CloseUpstream,
                 Order::Answer(Reason::ResponseHeaderTimeout),
             ],

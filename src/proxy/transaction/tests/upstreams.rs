@@ -115,11 +115,13 @@ fn i23_the_next_target_is_tried_then_502() {
                 other_target: false
             },
             Order::CloseUpstream,
+            Order::Blame,
             Order::Connect {
                 fresh: false,
                 other_target: true
             },
             Order::CloseUpstream,
+            Order::Blame,
             Order::Answer(Reason::ConnectTimeout),
         ]
     );
@@ -157,6 +159,7 @@ fn i24_the_wait_for_the_response_begins_when_the_request_is_sent() {
     assert_eq!(
         orders,
         [
+            Order::Blame,
             Order::CloseUpstream,
             Order::Answer(Reason::ResponseHeaderTimeout)
         ]
