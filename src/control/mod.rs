@@ -3,6 +3,8 @@
 
 pub mod check;
 pub mod config;
+pub mod discovered;
+pub mod discovery;
 pub mod logs;
 pub mod machine;
 pub mod needs;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use signal_hook::iterator::Signals;
@@ -27,6 +27,9 @@ use crate::policy::settings::{EngineChoice, Settings};
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{Message, Server};
+
+/// How long the start waits for the list of containers: until then their requests get a 404.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// Runs the server until it is told to end.
 #[must_use]
@@ -102,7 +105,6 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         Chosen::Epoll => EpollEngine::NAME,
     };
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
-    let publisher = Publisher::new(inputs, Arc::clone(&snapshot), kept, resolver);
     let cores = toron_reactor::sys::process::cores();
     let active = cores.min(settings.worker_pool_size);
     let shared = Shared::new(
@@ -112,6 +114,15 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         name,
         access_log,
     );
+    let publisher = Publisher::new(
+        inputs,
+        Arc::clone(&shared.snapshot),
+        loaded.inherited,
+        kept,
+        resolver,
+        Arc::clone(&shared.discovery),
+    );
+    publisher.start_discovery(FIRST_LOOK)?;
     shared
         .started
         .store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
@@ -197,7 +208,7 @@ fn start<E: NativeEngine>(
 
 /// A running server, as seen by the thread that minds the signals.
 struct Process {
-    publisher: Publisher,
+    publisher: Arc<Publisher>,
     shared: Arc<Shared>,
     pool: Pool<Message>,
     reopeners: Arc<Reopeners>,

@@ -9,6 +9,7 @@ pub mod balance;
 pub mod bulkhead;
 pub mod cidr;
 pub mod demand;
+pub mod discovery;
 pub mod firewall;
 mod map;
 pub mod memory;

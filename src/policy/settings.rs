@@ -13,6 +13,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 
 use super::cidr::{Cidr, CidrSet};
+use super::discovery::DiscoverySettings;
 use super::firewall::Rules;
 
 /// Which engine the reactors run on.
@@ -124,6 +125,8 @@ pub struct Settings {
     pub client_ip_header: String,
     /// What holds for client addresses.
     pub firewall: Rules,
+    /// How containers are found; `None` is not at all.
+    pub discovery: Option<DiscoverySettings>,
     /// Log settings.
     pub logging: Logging,
     /// Built-in endpoints.
@@ -135,13 +138,16 @@ pub struct Settings {
 pub struct Place {
     /// The file as named on the command line, or found.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// Line, from 1; 0 where `file` names the whole place (a container).
     pub line: u32,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match self.line {
+            0 => f.write_str(&self.file),
+            line => write!(f, "{}:{line}", self.file),
+        }
     }
 }
 

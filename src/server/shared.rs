@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
+use crate::policy::discovery::DiscoveryView;
 use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
@@ -23,6 +25,8 @@ pub struct Shared {
     pub gauges: Vec<Gauges>,
     /// Where access-log lines go, if anywhere.
     pub access_log: Option<AccessLog>,
+    /// What discovery has to show; `None` while it is off.
+    pub discovery: Arc<ArcSwapOption<DiscoveryView>>,
     /// What collected bodies hold.
     pub memory: Arc<BufferMemory>,
     /// `/health` says so, responses close their connections.
@@ -53,6 +57,7 @@ impl Shared {
             flood: Arc::default(),
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
+            discovery: Arc::default(),
             memory: BufferMemory::new(),
             draining: AtomicBool::new(false),
             active: active.max(1),
