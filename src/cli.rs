@@ -1,10 +1,10 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use lexopt::{Arg, Parser, ValueExt};
-use toron::args::ServeArgs;
+use toron::args::{ExplainArgs, ServeArgs};
 use toron::bench::{options, Asked, BenchArgs};
 use toron::control::config::addresses::parse_listen;
 use toron::control::config::hint::allowed;
@@ -19,6 +19,9 @@ toron, a reverse proxy
 Usage:
   toron [serve] [-c FILE] [-r FILE]   run
   toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
+  toron explain [METHOD] URL [-H 'NAME: VALUE']…
+                                      which route takes a request and why the others do not, its
+                                      limits, what the upstream sees
   toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000; 9100 and :9100 are
                                       that port on every address, 127.0.0.1 alone is its port 9000)
   toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
@@ -29,13 +32,19 @@ Options:
   -r, --routes FILE   routes.yaml beside the configuration
   -t                  check
   --strict            check: exit status 1 also for warnings (settings without effect yet, …)
+  -H 'NAME: VALUE'    explain: a header of the request
+  --from ADDRESS      explain: where the request comes from (default 127.0.0.1)
+  --json              explain: for machines
+  --running           explain: ask the toron that runs, in place of the files
+  --admin URL         explain --running: its admin API (default: where the files say)
+  --key KEY           explain --running: its key (default: TORON_ADMIN_KEY, then the files)
   --engine NAME       engine of the test origin: auto, io_uring or epoll
   --reactors N        threads of the test origin (default: one for each core)
   -h, --help          this text
   -V, --version       version
 ";
 
-const COMMANDS: [&str; 5] = ["serve", "check", "upstream", "bench", "tune"];
+const COMMANDS: [&str; 6] = ["serve", "check", "explain", "upstream", "bench", "tune"];
 
 /// What to do.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,6 +58,8 @@ pub enum Command {
         /// Whether a warning is a failure.
         strict: bool,
     },
+    /// Explain what becomes of a request.
+    Explain(Box<ExplainArgs>),
     /// Run the test origin.
     Upstream(UpstreamArgs),
     /// Audit the kernel's settings.
@@ -125,6 +136,10 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                         Asked::Help => Ok(Command::BenchHelp),
                     };
                 }
+                if word == "explain" {
+                    let alone = !check && !strict && listen.is_empty() && origin == defaults;
+                    return explain(&mut parser, files, alone);
+                }
                 command = Some(word);
             }
             Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
@@ -174,6 +189,52 @@ fn tune(parser: &mut Parser, files: ServeArgs, alone: bool) -> Result<Command, l
     }
     let args = TuneArgs::read(parser, files)?;
     Ok(args.map_or(Command::TuneHelp, Command::Tune))
+}
+
+/// The request and the options of explain; only the files may stand in front of it.
+fn explain(parser: &mut Parser, files: ServeArgs, alone: bool) -> Result<Command, lexopt::Error> {
+    if !alone {
+        return Err("only -c and -r may stand before explain".into());
+    }
+    let mut words: Vec<String> = Vec::new();
+    let mut args = ExplainArgs {
+        files,
+        method: "GET".to_owned(),
+        url: String::new(),
+        headers: Vec::new(),
+        from: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        running: false,
+        admin: None,
+        key: None,
+        json: false,
+    };
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            Arg::Short('c') | Arg::Long("config") => {
+                once(&mut args.files.config, "--config", parser)?;
+            }
+            Arg::Short('r') | Arg::Long("routes") => {
+                once(&mut args.files.routes, "--routes", parser)?;
+            }
+            Arg::Short('H') | Arg::Long("header") => args.headers.push(parser.value()?.string()?),
+            Arg::Long("from") => args.from = parser.value()?.parse()?,
+            Arg::Long("json") => args.json = true,
+            Arg::Long("running") => args.running = true,
+            Arg::Long("admin") => args.admin = Some(parser.value()?.string()?),
+            Arg::Long("key") => args.key = Some(parser.value()?.string()?),
+            Arg::Value(word) if words.len() < 2 => words.push(word.string()?),
+            Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
+        }
+    }
+    if !args.running && (args.admin.is_some() || args.key.is_some()) {
+        return Err("--admin and --key belong to --running".into());
+    }
+    args.url = words
+        .pop()
+        .ok_or("explain needs a URL (http://host/path)")?;
+    args.method = words.pop().unwrap_or(args.method);
+    Ok(Command::Explain(Box::new(args)))
 }
 
 fn engine(name: &str) -> Result<EngineKind, lexopt::Error> {
@@ -288,13 +349,30 @@ mod tests {
             panic!("not understood")
         };
         assert_eq!((args.connections, args.rate), (3, None));
+        let Ok(Command::Explain(args)) = read("-c a explain http://b/ -H X:1 --header=Y:2 --json")
+        else {
+            panic!("not understood")
+        };
+        assert_eq!((&*args.method, &*args.url), ("GET", "http://b/"));
+        assert_eq!(args.headers, ["X:1", "Y:2"]);
+        assert_eq!(
+            (args.files.clone(), args.json),
+            (files(Some("a"), None), true)
+        );
+        let Ok(Command::Explain(args)) = read("explain PUT /x --running --key k --from ::1") else {
+            panic!("not understood")
+        };
+        assert_eq!(
+            (&*args.method, &*args.url, args.running),
+            ("PUT", "/x", true)
+        );
         assert_eq!(read("-V"), Ok(Command::Version));
     }
 
     #[test]
     fn mistakes() {
         for (line, said) in [
-            ("chek", "unknown command \"chek\" (allowed: serve, check, upstream, bench, tune; did you mean \"check\"?)"),
+            ("chek", "unknown command \"chek\" (allowed: serve, check, explain, upstream, bench, tune; did you mean \"check\"?)"),
             ("serve check", "unexpected argument"),
             ("--confg a", "invalid option '--confg'"),
             ("-c", "missing argument"),
@@ -309,6 +387,11 @@ mod tests {
             ("upstream -c a", "do not belong to upstream"),
             ("-t tune", "only -c and -r may stand before tune"),
             ("bench", "needs a URL"),
+            ("explain", "needs a URL"),
+            ("explain GET http://a/ x", "unexpected argument"),
+            ("explain http://a/ --key k", "--admin and --key belong to --running"),
+            ("explain http://a/ --from here", "cannot parse argument"),
+            ("--strict explain http://a/", "only -c and -r may stand before explain"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

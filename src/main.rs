@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1)) {
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { files, strict }) => run_check(files, strict),
+        Ok(Command::Explain(args)) => toron::control::explain::run(&args),
         Ok(Command::Upstream(args)) => upstream(&args),
         Ok(Command::Bench(args)) => toron::bench::run(&args),
         Ok(Command::BenchHelp) => print(toron::bench::HELP),

@@ -241,14 +241,31 @@ impl<M: Send + 'static> Pool<M> {
     }
 }
 
-/// Sends to every reactor of a pool that runs.
+/// Sends to the reactors of a pool. Cloning gives another handle to the same pool.
 #[derive(Debug)]
 pub struct Running<M> {
     addresses: Arc<[Address<M>]>,
     running: Arc<[AtomicBool]>,
 }
 
+impl<M> Clone for Running<M> {
+    fn clone(&self) -> Self {
+        Running {
+            addresses: Arc::clone(&self.addresses),
+            running: Arc::clone(&self.running),
+        }
+    }
+}
+
 impl<M> Running<M> {
+    /// Sends a message to reactor number `index`. Gives it back if there is none, or it has ended.
+    pub fn send_to(&self, index: usize, message: M) -> Result<(), M> {
+        match self.addresses.get(index) {
+            Some(address) => address.send(message),
+            None => Err(message),
+        }
+    }
+
     /// Sends a message, made for its number, to every reactor that runs; as
     /// [`Pool::send_to_running`].
     pub fn send(&self, mut message: impl FnMut(usize) -> M) {

@@ -1,14 +1,18 @@
 //! Everything that is not traffic: the files, names, logs, signals. Makes
 //! snapshots and publishes them.
 
+pub mod admin;
 pub mod check;
 pub mod config;
 pub mod discovered;
 pub mod discovery;
+pub mod effective;
+pub mod explain;
 pub mod logs;
 pub mod machine;
 pub mod needs;
 pub mod publish;
+pub mod reload;
 pub mod report;
 pub mod resolve;
 pub mod serve;

@@ -54,6 +54,8 @@ pub struct Publisher {
     /// For the threads that this one starts.
     me: Weak<Publisher>,
     inputs: Inputs,
+    /// Those that the process started with: some of them hold until it ends.
+    started: Arc<Settings>,
     snapshot: SharedSnapshot,
     /// Where what was discovered is shown.
     view: Arc<ArcSwapOption<DiscoveryView>>,
@@ -76,6 +78,8 @@ struct State {
     /// How often discovery was switched on.
     discoveries: u64,
     kept: Kept,
+    /// Replaced, and perhaps still in use by requests that began with them.
+    retired: Vec<Arc<Snapshot>>,
 }
 
 impl Publisher {
@@ -98,10 +102,15 @@ impl Publisher {
             discovered: None,
             discoveries: 0,
             kept,
+            retired: Vec::new(),
         };
         Arc::new_cyclic(|me| Publisher {
             me: Weak::clone(me),
-            inputs,
+            inputs: Inputs {
+                reactors: Some(first.settings.worker_pool_size),
+                ..inputs
+            },
+            started: Arc::clone(&first.settings),
             snapshot,
             view,
             reactors: OnceLock::new(),
@@ -134,7 +143,7 @@ impl Publisher {
             ..
         } = load(&self.inputs, &mut lock(&self.state).kept.endpoints)?;
         let settings = Arc::clone(&snapshot.settings);
-        let needs_restart = needs_restart(&self.settings(), &settings);
+        let needs_restart = needs_restart(&self.started, &settings);
         let names = names_in(&snapshot);
         self.resolver.watch(names, settings.dns_refresh);
         // Without the state locked: discovery goes on meanwhile.
@@ -200,7 +209,10 @@ impl Publisher {
         }
         self.show(&mut state);
         let discovered = state.discovered.as_ref();
-        discovered.map_or(Vec::new(), Discovered::unfinished)
+        let unfinished = discovered.map_or(Vec::new(), Discovered::unfinished);
+        drop(state);
+        self.free_retired();
+        unfinished
     }
 
     fn publish(&self, state: &mut State) {
@@ -214,7 +226,7 @@ impl Publisher {
         }
         let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
         snapshot.keep_counters(&mut state.kept.bulkheads);
-        self.snapshot.store(Arc::new(snapshot));
+        state.retired.push(self.snapshot.swap(Arc::new(snapshot)));
         if let Some(reactors) = self.reactors.get() {
             reactors.send(|_| Message::Changed);
         }
@@ -254,6 +266,23 @@ impl Sink for ToPublisher {
     }
 }
 
+impl Publisher {
+    /// Frees the snapshots that nobody uses any more. Tables of many routes take milliseconds to
+    /// free, which must not happen on the reactor that happens to be the last to let go. Returns how
+    /// many are still in use.
+    pub fn free_retired(&self) -> usize {
+        let mut state = lock(&self.state);
+        let (kept, free) = std::mem::take(&mut state.retired)
+            .into_iter()
+            .partition(|snapshot| Arc::strong_count(snapshot) > 1);
+        state.retired = kept;
+        let left = state.retired.len();
+        drop(state);
+        drop::<Vec<Arc<Snapshot>>>(free);
+        left
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -267,6 +296,7 @@ fn needs_restart(before: &Settings, after: &Settings) -> Vec<&'static str> {
         ),
         (before.engine != after.engine, "server.engine"),
         (before.logging != after.logging, "logging"),
+        (before.admin.listen != after.admin.listen, "admin.listen"),
     ];
     let changed = fixed.iter().filter(|(changed, _)| *changed);
     changed.map(|&(_, what)| what).collect()

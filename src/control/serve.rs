@@ -13,11 +13,13 @@ use toron_reactor::{
     bind, Chosen, EngineKind, EpollEngine, NativeEngine, Pool, PoolConfig, UringEngine,
 };
 
+use super::admin::Office;
 use super::config::{load, Inputs, Loaded};
 use super::logs::{start_access_log, start_error_log, AccessWriter, ErrorLog, Reopeners};
 use super::machine::Machine;
 use super::needs::must_haves;
 use super::publish::{names_in, Kept, Publisher, FIRST_RESOLVE};
+use super::reload::{Cause, Reloads};
 use super::resolve::Resolver;
 use super::signals::{self, Meaning};
 use crate::args::ServeArgs;
@@ -114,6 +116,10 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         name,
         access_log,
     );
+    if settings.admin.listen.is_some() {
+        let place = u32::try_from(settings.listen.len()).unwrap_or(u32::MAX);
+        shared.admin_listener.get_or_init(|| place);
+    }
     let publisher = Publisher::new(
         inputs,
         Arc::clone(&shared.snapshot),
@@ -130,25 +136,45 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         Chosen::IoUring => start::<UringEngine>(&settings, &listeners, &shared)?,
         Chosen::Epoll => start::<EpollEngine>(&settings, &listeners, &shared)?,
     };
-    for listener in &listeners {
-        log::info!("listening on {}", listener.local_addr()?);
+    for (listener, place) in listeners.iter().zip(0..) {
+        let what = match shared.admin_listener.get() {
+            Some(&admin) if admin == place => "for the admin API ",
+            _ => "",
+        };
+        log::info!("{what}listening on {}", listener.local_addr()?);
     }
     // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
     drop(listeners);
     publisher.tell(pool.running());
+    let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
+    let answering = office(&shared, &pool, &reloads).start()?;
     let process = Process {
-        publisher,
+        reloads,
         shared,
         pool,
         reopeners,
         error_log: error_log.clone(),
     };
     process.mind(signals);
+    for thread in [answering, reloading] {
+        if thread.join().is_err() {
+            log::error!("a control thread had panicked");
+        }
+    }
     if let Some(writer) = log_writer {
         writer.wait();
     }
     log::info!("ended");
     Ok(())
+}
+
+fn office(shared: &Arc<Shared>, pool: &Pool<Message>, reloads: &Reloads) -> Office {
+    let reloads = reloads.clone();
+    Office {
+        shared: Arc::clone(shared),
+        reactors: pool.running(),
+        reload: Box::new(move |ticket| reloads.ask(Cause::Question(ticket))),
+    }
 }
 
 fn engine_kind(choice: EngineChoice) -> EngineKind {
@@ -159,13 +185,19 @@ fn engine_kind(choice: EngineChoice) -> EngineKind {
     }
 }
 
+/// Those for traffic, then the one of the admin API if it has its own.
 fn open_listeners(settings: &Settings) -> io::Result<Vec<TcpListener>> {
     let open = |addr| {
         bind(addr, BACKLOG).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
         })
     };
-    settings.listen.iter().map(open).collect()
+    settings
+        .listen
+        .iter()
+        .chain(&settings.admin.listen)
+        .map(open)
+        .collect()
 }
 
 type LogWriter = Option<AccessWriter>;
@@ -208,7 +240,7 @@ fn start<E: NativeEngine>(
 
 /// A running server, as seen by the thread that minds the signals.
 struct Process {
-    publisher: Arc<Publisher>,
+    reloads: Reloads,
     shared: Arc<Shared>,
     pool: Pool<Message>,
     reopeners: Arc<Reopeners>,
@@ -220,13 +252,13 @@ impl Process {
         let ending = signals.forever().find(|&signal| {
             match signals::meaning(signal) {
                 Meaning::End => return true,
-                Meaning::Reload => self.reload(),
+                Meaning::Reload => self.reloads.ask(Cause::Signal),
                 Meaning::Reopen => self.reopeners.reopen_all(),
                 Meaning::Nothing => ignore(signal),
             }
             false
         });
-        let settings = self.publisher.settings();
+        let settings = Arc::clone(&self.shared.snapshot.load().settings);
         let name = ending.map_or("a signal", signals::name);
         log::info!(
             "{name}: draining (up to {} for requests in flight; a second {name} ends at once)",
@@ -246,32 +278,8 @@ impl Process {
                 log::error!("a reactor ended by an error: {error}");
             }
         }
-    }
-
-    /// Reads both files anew, and tells the log what came of it.
-    fn reload(&self) {
-        let applied = match self.publisher.reload() {
-            Ok(applied) => applied,
-            Err(rejected) => {
-                for finding in &rejected.faults {
-                    log::error!("{finding}");
-                }
-                let count = rejected.faults.len();
-                let noun = if count == 1 { "fault" } else { "faults" };
-                log::error!("reload: nothing was changed ({count} {noun})");
-                return;
-            }
-        };
-        for warning in &applied.warnings {
-            log::warn!("{warning}");
-        }
-        for what in &applied.needs_restart {
-            log::warn!("reload: a change of {what} needs a restart; the rest is applied");
-        }
-        if applied.unresolved {
-            log::warn!("reload: some upstream names are not resolved yet");
-        }
-        log::info!("reload: done");
+        self.shared.desk.close();
+        self.reloads.end();
     }
 }
 

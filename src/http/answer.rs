@@ -69,6 +69,8 @@ pub enum Answer {
     TargetsUnhealthy,
     /// 503: no local port or descriptor (R21).
     LocalResources,
+    /// 503: nobody answers for the admin API: toron is about to end.
+    AdminUnavailable,
     /// 503: `max_connections_total`.
     ConnectionLimit,
     /// 503: `max_connections_per_ip`.
@@ -168,6 +170,7 @@ impl Answer {
             Answer::TargetsFull => keeps(503, "targets_full", r#"{"error":"503 Service Unavailable: All upstream targets are at capacity"}"#),
             Answer::TargetsUnhealthy => keeps(503, "targets_unhealthy", r#"{"error":"503 Service Unavailable: All upstream targets are unhealthy"}"#),
             Answer::LocalResources => keeps(503, "local_resources", r#"{"error":"503 Service Unavailable: Out of local resources"}"#),
+            Answer::AdminUnavailable => keeps(503, "admin_unavailable", r#"{"error":"503 Service Unavailable: Admin API is not available"}"#),
             Answer::ConnectionLimit => closes(503, "connection_limit", r#"{"error":"503 Service Unavailable: Connection limit reached"}"#),
             Answer::AddressConnectionLimit => closes(503, "address_connection_limit", r#"{"error":"503 Service Unavailable: Per-address connection limit reached"}"#),
             Answer::HeaderTimeout => keeps(504, "response_header_timeout", r#"{"error":"504 Gateway Timeout: Upstream response header timeout expired"}"#),

@@ -31,6 +31,18 @@ impl Cidr {
         }
     }
 
+    /// The address as it was given; bits behind the first [`Cidr::bits`] may be set.
+    #[must_use]
+    pub fn network(&self) -> IpAddr {
+        self.network
+    }
+
+    /// How many leading bits count.
+    #[must_use]
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Whether the block holds `address`. An IPv4-mapped IPv6 address counts as its IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {

@@ -10,6 +10,7 @@ pub mod bulkhead;
 pub mod cidr;
 pub mod demand;
 pub mod discovery;
+pub mod explain;
 pub mod firewall;
 mod map;
 pub mod memory;

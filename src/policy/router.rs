@@ -167,14 +167,14 @@ pub struct Compiled {
 }
 
 /// The place of a route in the order of matching.
-type Rank = (
+pub(super) type Rank = (
     Reverse<usize>,
     (u8, Reverse<usize>, bool),
     Reverse<usize>,
     bool,
 );
 
-fn rank(route: &Route) -> Rank {
+pub(super) fn rank(route: &Route) -> Rank {
     let host = match &route.host {
         HostPattern::Exact { port, .. } => (0, Reverse(0), port.is_none()),
         HostPattern::Wildcard { suffix, port } => (1, Reverse(suffix.len()), port.is_none()),
@@ -600,7 +600,10 @@ struct Request<'a, H> {
 
 /// Host (lower-case, in `lower`) and port of a `Host` value. A port that is missing or empty is
 /// 80, the default of `http` (RFC 9110, section 4.2.1). A host that is too long to match is empty.
-fn split_host<'b>(host: &[u8], lower: &'b mut [u8; MAX_HOST]) -> (&'b [u8], Option<u16>) {
+pub(super) fn split_host<'b>(
+    host: &[u8],
+    lower: &'b mut [u8; MAX_HOST],
+) -> (&'b [u8], Option<u16>) {
     // In an IPv6 literal the last colon may be inside the brackets.
     let (name, port) = match host.iter().rposition(|&b| b == b':' || b == b']') {
         Some(colon) if host.get(colon) == Some(&b':') => {

@@ -384,7 +384,58 @@ fn oracle(
     }
 }
 
-fn some_route() -> impl Strategy<Value = String> {
+/// A request for the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    host: String,
+    path: String,
+    method: String,
+    fields: HashMap<String, String>,
+}
+
+impl Asked {
+    /// Fields as `name=value`, names in lower case, separated by commas.
+    pub(crate) fn new(host: &str, path: &str, method: &str, fields: &str) -> Self {
+        let fields = fields.split(',').filter_map(|f| f.split_once('='));
+        Asked {
+            host: host.to_owned(),
+            path: path.to_owned(),
+            method: method.to_owned(),
+            fields: fields.map(|(n, v)| (n.to_owned(), v.to_owned())).collect(),
+        }
+    }
+
+    /// Host, path and method.
+    pub(crate) fn line(&self) -> (&[u8], &[u8], &[u8]) {
+        (
+            self.host.as_bytes(),
+            self.path.as_bytes(),
+            self.method.as_bytes(),
+        )
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&[u8]> {
+        self.fields.get(name).map(String::as_bytes)
+    }
+}
+
+/// A request that may meet some of [`some_route`].
+pub(crate) fn some_request() -> impl Strategy<Value = Asked> {
+    let one_of = |list: &[&'static str]| prop::sample::select(list.to_vec());
+    let host = one_of(&[
+        "a.b.c", "A.b.C:81", "b.c", "x.b.c", "x.b.c:81", "c", "other",
+    ]);
+    let path = one_of(&[
+        "/", "/a", "/a/", "/a/b", "//a//b/x", "/ab", "/a/b/c/d", "/b/", "/c",
+    ]);
+    let method = one_of(&["GET", "POST", "PUT", "DELETE"]);
+    let fields = one_of(&[
+        "", "x=1", "x=2", "x=1,y=1", "x=11,y=", "y=1", "x=1,y=2", "x=2,y=1",
+    ]);
+    (host, path, method, fields).prop_map(|(h, p, m, f)| Asked::new(h, p, m, f))
+}
+
+pub(crate) fn some_route() -> impl Strategy<Value = String> {
     let one_of = |list: &[&'static str]| prop::sample::select(list.to_vec());
     let host = one_of(&[
         "", "", "", "a.b.c", "b.c", "a.b.c:81", "*.c", "*.b.c", "*.c:81", "*.b.c:81",
@@ -402,12 +453,7 @@ proptest! {
     fn agrees_with_a_linear_search(
         routes in prop::collection::vec(some_route(), 0..40),
         shuffled in any::<bool>(),
-        requests in prop::collection::vec((
-            prop::sample::select(vec!["a.b.c", "A.b.C:81", "b.c", "x.b.c", "x.b.c:81", "c", "other"]),
-            prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "//a//b/x", "/ab", "/a/b/c/d", "/b/", "/c"]),
-            prop::sample::select(vec!["GET", "POST", "PUT", "DELETE"]),
-            prop::sample::select(vec!["", "x=1", "x=2", "x=1,y=1", "x=11,y=", "y=1", "x=1,y=2", "x=2,y=1"]),
-        ), 30),
+        requests in prop::collection::vec(some_request(), 30),
     ) {
         let mut routes: Vec<Route> = routes.iter().map(|r| route(r)).collect();
         let mut seen = std::collections::HashSet::new();
@@ -421,17 +467,12 @@ proptest! {
         let listed: Vec<&str> = table.routes().iter().map(|r| r.name.as_str()).collect();
         let expected: Vec<&str> = routes.iter().map(|r| r.name.as_str()).collect();
         prop_assert_eq!(listed, expected);
-        for (host, path, method, fields) in requests {
-            let fields: HashMap<String, String> = fields
-                .split(',')
-                .filter_map(|f| f.split_once('='))
-                .map(|(n, v)| (n.to_owned(), v.to_owned()))
-                .collect();
+        for Asked { host, path, method, fields } in requests {
             let pairs: Vec<(&str, &str)> =
                 fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
             prop_assert_eq!(
-                find(&table, host, path, method, &pairs),
-                oracle(&routes, host, path, method, &fields),
+                find(&table, &host, &path, &method, &pairs),
+                oracle(&routes, &host, &path, &method, &fields),
                 "{} {}{} {:?}", method, host, path, fields
             );
         }

@@ -5,7 +5,7 @@
 //! path.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +69,14 @@ pub struct Admin {
     pub listen: Option<SocketAddr>,
 }
 
+impl Admin {
+    /// Whether `client` is in `subnets`.
+    #[must_use]
+    pub fn admits(&self, client: IpAddr) -> bool {
+        self.subnets.iter().any(|subnet| subnet.contains(client))
+    }
+}
+
 /// Settings of the whole process. A [`Duration::ZERO`] is "off" wherever a doc comment says so.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -97,6 +105,11 @@ pub struct Settings {
     pub max_body_bytes: u64,
     /// Bytes that end a window of the sliding read deadline, where no route applies.
     pub min_progress_bytes: u64,
+    /// Least average rate of a request body in bytes per second, where no route applies (I20). 0 is
+    /// off.
+    pub min_body_rate: u64,
+    /// Total time for a request body, where no route applies (I21). Zero is off.
+    pub body_timeout: Duration,
     /// How long requests in flight may take after the listeners are closed.
     pub shutdown_grace: Duration,
     /// How long to go on serving, with `/health` at 503, before the listeners are closed.
@@ -423,7 +436,7 @@ impl Endpoint {
     /// Whether the host is an address, so that there is nothing to resolve.
     #[must_use]
     pub fn is_literal(&self) -> bool {
-        self.host.parse::<std::net::IpAddr>().is_ok()
+        self.host.parse::<IpAddr>().is_ok()
     }
 
     /// The present addresses; none when the name has never resolved.

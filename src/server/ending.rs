@@ -77,14 +77,16 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Goes on with what waited for a buffer.
     pub(crate) fn resume(&mut self, session: &mut Session) {
-        if let Some((text, tag)) = session.unsent.take() {
-            self.send_text(session, &text, tag);
+        if session.unsent.is_some() {
+            self.send_rest(session);
         } else {
             match session.phase {
                 Phase::Idle => self.next_head(session),
                 Phase::Head => self.advance_head(session),
                 Phase::Exchange => self.resume_exchange(session),
-                Phase::Answering { .. }
+                Phase::Taking
+                | Phase::Asking
+                | Phase::Answering { .. }
                 | Phase::Skipping { .. }
                 | Phase::Lingering { .. }
                 | Phase::Gone => {}
@@ -123,25 +125,54 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Sends a short text, as soon as there is a buffer for it, behind one that waits for a buffer
     /// already. An answer takes the place of interim responses that wait.
     pub(crate) fn send_text(&mut self, session: &mut Session, text: &[u8], tag: Tag) {
-        let mut waiting = session.unsent.take().map_or(Vec::new(), |(text, _)| text);
-        if tag == Tag::Answer {
-            waiting.clear();
-        }
-        match self.take_buffer(session) {
-            Some(mut buf) => {
-                // What waits are interim heads and a 100 or two: they fit.
-                buf.extend(&waiting);
-                let taken = buf.extend(text);
-                self.send(session, buf, tag);
-                // The answer of a route may be longer than a buffer.
-                let rest = text.get(taken..).unwrap_or_default();
-                session.unsent = (!rest.is_empty()).then(|| (rest.to_vec(), tag));
+        let waiting = session.unsent.take().filter(|_| tag != Tag::Answer);
+        if let Some(mut buf) = self.take_buffer(session) {
+            if let Some(waiting) = &waiting {
+                // Interim heads and a 100 or two: they fit.
+                buf.extend(waiting.rest());
             }
-            None => {
-                waiting.extend_from_slice(text);
-                session.unsent = Some((waiting, tag));
-            }
+            let taken = buf.extend(text);
+            self.send(session, buf, tag);
+            // The answer of a route may be longer than a buffer.
+            let rest = text.get(taken..).unwrap_or_default();
+            session.keep_unsent(rest.to_vec(), tag);
+        } else {
+            let mut all = waiting.map_or(Vec::new(), |waiting| waiting.rest().to_vec());
+            all.extend_from_slice(text);
+            session.keep_unsent(all, tag);
         }
+    }
+
+    /// Sends the head of an answer and a body behind it, which may be of any length.
+    pub(super) fn send_long(&mut self, session: &mut Session, head: &[u8], body: Vec<u8>) {
+        let Some(mut buf) = self.take_buffer(session) else {
+            let mut all = head.to_vec();
+            all.extend_from_slice(&body);
+            return session.keep_unsent(all, Tag::Answer);
+        };
+        buf.extend(head);
+        let at = buf.extend(&body);
+        self.send(session, buf, Tag::Answer);
+        session.keep_unsent(body, Tag::Answer);
+        if let Some(unsent) = session.unsent.as_mut() {
+            unsent.at = at;
+        }
+        if session.unsent.as_ref().is_some_and(|u| u.rest().is_empty()) {
+            session.unsent = None;
+        }
+    }
+
+    /// Sends as much of what is unsent as a buffer takes: an answer may be much longer, and is not
+    /// copied for each.
+    fn send_rest(&mut self, session: &mut Session) {
+        let Some(mut unsent) = session.unsent.take() else {
+            return;
+        };
+        if let Some(mut buf) = self.take_buffer(session) {
+            unsent.at += buf.extend(unsent.rest());
+            self.send(session, buf, unsent.tag);
+        }
+        session.unsent = (!unsent.rest().is_empty()).then_some(unsent);
     }
 
     /// The client took bytes, or does not.
@@ -152,7 +183,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Outcome::Sent { buf, n } = outcome else {
             return self.client_lost(session);
         };
-        let unsent = session.unsent.as_ref().map_or(0, |(text, _)| text.len());
+        let unsent = session.unsent.as_ref().map_or(0, |u| u.rest().len());
         if let Phase::Answering { window, .. } = &mut session.phase {
             window.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
         }
@@ -191,20 +222,22 @@ impl<E: Engine> Kit<'_, '_, E> {
         } else if session
             .unsent
             .as_ref()
-            .is_some_and(|(_, unsent)| *unsent == tag)
+            .is_some_and(|unsent| unsent.tag == tag)
         {
             // The rest of a text that did not fit.
-            if let Some((rest, tag)) = session.unsent.take() {
-                return self.send_text(session, &rest, tag);
-            }
+            return self.send_rest(session);
         }
         match (tag, session.phase) {
-            (_, Phase::Answering { then, .. }) => self.end_client(session, then),
+            // A 100 may have been on its way when the answer came.
+            (Tag::Answer, Phase::Answering { then, .. }) => self.end_client(session, then),
             (_, Phase::Exchange) => self.exchange_sent(session, tag),
             (
                 _,
                 Phase::Idle
                 | Phase::Head
+                | Phase::Taking
+                | Phase::Asking
+                | Phase::Answering { .. }
                 | Phase::Skipping { .. }
                 | Phase::Lingering { .. }
                 | Phase::Gone,
@@ -220,6 +253,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
             Phase::Idle
             | Phase::Head
+            | Phase::Taking
+            | Phase::Asking
             | Phase::Answering { .. }
             | Phase::Skipping { .. }
             | Phase::Lingering { .. } => {
@@ -375,6 +410,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         self.end_exchange(session, false);
         session.permit = None;
+        session.visit = None;
         session.phase = Phase::Gone;
         self.cx.engine.close(session.fd, how);
         self.cx.wheel.remove(session.timer);
@@ -406,6 +442,9 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .exchange
                 .as_ref()
                 .and_then(|exchange| exchange.transaction.deadline()),
+            Phase::Taking => session.visit.as_ref().and_then(|visit| visit.deadline()),
+            // toron is the one who is slow.
+            Phase::Asking => None,
             Phase::Answering { window, .. } => window.deadline(),
             Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { .. } if session.told.is_some() => Some(session.since + TOLD_TOTAL),
@@ -431,6 +470,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         match session.phase {
             Phase::Head => self.head_too_slow(session),
             Phase::Exchange => self.exchange_deadline(session),
+            Phase::Taking => self.body_too_slow(session),
+            Phase::Asking => {}
             Phase::Answering { .. } => {
                 if !self.answer_is_taken(session) {
                     self.close(session, Close::Orderly);

@@ -135,6 +135,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         match session.phase {
             Phase::Idle | Phase::Head => self.head_received(session, outcome),
             Phase::Exchange => self.exchange_received(session, outcome),
+            Phase::Taking => self.visit_received(session, outcome),
+            // A receive that was cancelled in vain.
+            Phase::Asking => match outcome {
+                Outcome::Received { buf, .. } => session.ahead = Some(buf),
+                Outcome::Eof { .. } => session.eof = true,
+                Outcome::Cancelled { .. } => {}
+                _ => self.close(session, Close::Orderly),
+            },
             Phase::Answering { .. } => match outcome {
                 Outcome::Received { buf, .. } => session.ahead = Some(buf),
                 Outcome::Eof { .. } => session.eof = true,

@@ -12,7 +12,7 @@ use super::{Kit, Server};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::proxy_protocol::{self, ProxyHeader};
 use crate::http::RequestHead;
-use crate::policy::firewall::{Cause, Client, Decision};
+use crate::policy::firewall::{Admission, Cause, Client, Decision};
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
 use crate::proxy::window::Window;
@@ -21,13 +21,20 @@ use crate::proxy::writing::QUOTA;
 impl Server {
     /// A new connection: decided before a byte of it is read.
     pub(super) fn welcome<E: Engine>(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
-        let Incoming { fd, peer, .. } = incoming;
+        let Incoming { fd, peer, listener } = incoming;
         let now = cx.now;
         let snapshot = self.core.pin();
         let settings = &snapshot.settings;
         let client = Client::peer(peer.ip(), &settings.trusted_proxies);
         let shared = &self.core.shared;
-        let admission = shared.firewall.connect(&settings.firewall, client, now);
+        let is_admin = shared.admin_listener.get() == Some(&listener);
+        // Whoever has to deal with an attack must get in while it fills every place.
+        let is_exempt = is_admin && !client.is_proxy && settings.admin.admits(client.address);
+        let admission = if is_exempt {
+            Admission::EXEMPT
+        } else {
+            shared.firewall.connect(&settings.firewall, client, now)
+        };
         let refused = match admission.decision {
             Decision::Refuse(cause) => Some((cause, shared.flood.tell(now))),
             Decision::Admit | Decision::Observe(_) => None,
@@ -48,6 +55,8 @@ impl Server {
             session.client = client;
             session.awaits_proxy_header = settings.proxy_protocol && client.is_proxy;
             session.account = admission.permit;
+            session.is_admin = is_admin;
+            session.is_exempt = is_exempt;
             session
         });
         self.core.sessions += 1;
@@ -113,7 +122,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         session: &mut Session,
         settings: &Settings,
     ) -> Option<Answer> {
-        if session.admitted {
+        if session.admitted || session.is_exempt {
             return None;
         }
         let now = self.now();
@@ -130,6 +139,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The client of the present request was cut for slowness (F5).
     pub(super) fn note_slowness(&mut self, session: &mut Session) {
+        if session.is_exempt {
+            return;
+        }
         let rules = &self.core.snapshot.settings.firewall;
         let (firewall, now) = (&self.core.shared.firewall, self.now());
         let blocked = firewall.violate(rules, session.client, session.account.as_mut(), now);

@@ -130,6 +130,9 @@ impl<E: Engine> Kit<'_, '_, E> {
                 session.scanner = HeadScanner::request();
             }
             Verdict::Refuse(refusal) => self.refuse(session, refusal),
+            Verdict::Visit { visit, invited } => {
+                self.begin_visit(session, visit, head_len, invited);
+            }
             Verdict::Written {
                 whole,
                 keep_alive,

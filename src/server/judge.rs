@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use toron_reactor::{Buf, Engine};
 
-use super::builtin::{describe, fixed_answer, write_json, Builtin};
+use super::admin::visit::Visit;
+use super::builtin::{describe, fixed_answer};
 use super::gate::client_of;
 use super::lookup::lookup;
 use super::refuse::Refusal;
@@ -56,7 +57,7 @@ impl Arrival<'_, '_, '_> {
         }
     }
 
-    fn refuse(&self, answer: Answer) -> Verdict {
+    pub(super) fn refuse(&self, answer: Answer) -> Verdict {
         Verdict::Refuse(self.refusal(answer))
     }
 
@@ -98,6 +99,13 @@ pub(super) enum Verdict {
     Wait,
     /// toron answers.
     Refuse(Refusal),
+    /// A question to the admin API.
+    Visit {
+        /// Who asks what.
+        visit: Box<Visit>,
+        /// The client waits for a 100 before it sends its body.
+        invited: bool,
+    },
     /// The text of an answer has been written to the scratch buffer.
     Written {
         whole: Option<usize>,
@@ -145,7 +153,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 return arrival.refuse(Answer::BadRequest);
             }
         }
-        if let Some(answer) = self.probe(snapshot, &arrival.request, arrival.path) {
+        if let Some(answer) = self.probe(session, snapshot, &arrival.request, arrival.path) {
             return arrival.refuse(answer);
         }
         match self.ask_firewall(session, &snapshot.settings) {
@@ -164,16 +172,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             ..
         } = *arrival;
         let draining = self.core.is_draining();
-        if let Some(answered) = self.builtin(session, snapshot, &request, path) {
-            return match answered {
-                Builtin::Answer(answer) => arrival.refuse(answer),
-                Builtin::Text(text) => {
-                    self.core.scratch.clear();
-                    let rendering = arrival.rendering(draining, "");
-                    let keep_alive = write_json(&text, &rendering, &mut self.core.scratch);
-                    arrival.written(keep_alive)
-                }
-            };
+        if let Some(answered) = self.builtin(session, arrival) {
+            return answered;
         }
         let route = match lookup(snapshot, &request, path) {
             Lookup::Route(route) => route,
@@ -263,7 +263,7 @@ fn chunked_length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// An unmatched request with a body follows the rule of I8.
-fn unrouted(settings: &Settings, facts: &RequestFacts) -> Answer {
+pub(super) fn unrouted(settings: &Settings, facts: &RequestFacts) -> Answer {
     match facts.body {
         RequestBody::Length(n) if n > settings.max_body_bytes => Answer::DeclaredTooLarge,
         RequestBody::None | RequestBody::Length(_) | RequestBody::Chunked => Answer::NotFound,
@@ -271,7 +271,7 @@ fn unrouted(settings: &Settings, facts: &RequestFacts) -> Answer {
 }
 
 /// Chunked mode, declared length, expectation.
-fn check_body(facts: &RequestFacts, route: &Route) -> Option<Answer> {
+pub(super) fn check_body(facts: &RequestFacts, route: &Route) -> Option<Answer> {
     match facts.body {
         RequestBody::Chunked if route.limits.chunked_mode == ChunkedMode::Reject => {
             Some(Answer::ChunkedDisabled)

@@ -8,7 +8,7 @@
 //!              ▼
 //!            judge.rs ──────▶ prepare.rs ──▶ exchange.rs ◀──▶ proxy::transaction
 //!              │ lookup.rs                     │ connect.rs   dial, idle connections (upstream.rs)
-//!              │ builtin.rs                    │ collect.rs   bodies kept before the dial
+//!              │ builtin.rs, admin/            │ collect.rs   bodies kept before the dial
 //!              │                               │ upload.rs    client ─▶ upstream: copy, splice
 //!              ▼                               │ download.rs  upstream ─▶ client: heads, copy, splice
 //!            refuse.rs                         │ tunnel.rs    both ways, raw
@@ -27,6 +27,7 @@
 //! the reactor and of everything but the session at hand.
 
 pub mod access_log;
+pub mod admin;
 pub(crate) mod body;
 mod builtin;
 mod collect;
@@ -35,6 +36,7 @@ mod connect;
 mod download;
 mod ending;
 mod exchange;
+pub mod explain;
 mod failure;
 mod gate;
 mod head;
@@ -59,14 +61,17 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use toron_reactor::{
     Close, Context, Engine, Event, Incoming, Key, Outcome, Service, Slab, Stats, Time, TimerId,
     Token,
 };
 
 use crate::policy::balance::RoundRobin;
+use crate::policy::cidr::Cidr;
 use crate::policy::settings::RouteKind;
 use crate::policy::snapshot::Snapshot;
+use admin::desk::Reply;
 use failure::LogGate;
 use lane::Lane;
 use session::{Phase, Session};
@@ -75,10 +80,24 @@ use state::Exchange;
 use upstream::Connections;
 
 /// Messages to a server from other threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Message {
     /// Look at the shared state: the configuration may have been replaced.
     Changed,
+    /// The answer to what the session asked.
+    Reply {
+        /// Who asked.
+        token: Token,
+        /// The answer.
+        reply: Reply,
+    },
+    /// Close the connections of these client addresses, and tell how many there were.
+    Sever {
+        /// Whose.
+        addresses: Cidr,
+        /// Whom to tell.
+        count: Sender<usize>,
+    },
 }
 
 /// The HTTP server of one reactor.
@@ -101,6 +120,8 @@ pub(crate) struct Core {
     sweep_at: Time,
     /// Heads are written here first.
     scratch: Vec<u8>,
+    /// The body of the answer whose head is in `scratch`, where that is of a length of its own.
+    body: Vec<u8>,
     /// Paths are normalised here.
     path_room: Vec<u8>,
     /// Method, host and path of the request at hand, if there is an access log.
@@ -209,6 +230,7 @@ impl Server {
             sweep: None,
             sweep_at: Time(0),
             scratch: Vec::with_capacity(16 * 1024),
+            body: Vec::new(),
             path_room: Vec::new(),
             described: Vec::new(),
             log_lines: Vec::new(),
@@ -295,6 +317,21 @@ impl Server {
         }
     }
 
+    /// Closes the connections of clients in `addresses`; not those of a trusted proxy, which others
+    /// share, except where such a client's request is under way.
+    fn sever<E: Engine>(&mut self, cx: &mut Context<'_, E>, addresses: Cidr) -> usize {
+        let mut count = 0;
+        for token in self.sessions.tokens() {
+            self.with_session(cx, token, |kit, session| {
+                if !session.client.is_proxy && addresses.contains(session.client.address) {
+                    count += 1;
+                    kit.cut(session);
+                }
+            });
+        }
+        count
+    }
+
     fn sweep<E: Engine>(&mut self, cx: &mut Context<'_, E>) {
         let mut expired = Vec::new();
         self.core.upstreams.expired(cx.now, &mut expired);
@@ -367,6 +404,11 @@ impl Core {
         }
     }
 
+    /// Whether `/internal` and `/metrics` are to be had on this connection.
+    pub(crate) fn serves_admin(&self, session: &Session) -> bool {
+        session.is_admin || self.shared.admin_listener.get().is_none()
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.is_some() || self.shared.draining.load(Ordering::Relaxed)
     }
@@ -436,6 +478,13 @@ impl<E: Engine> Service<E> for Server {
             Message::Changed => {
                 self.core.pin();
                 self.sweep(cx);
+            }
+            Message::Reply { token, reply } => {
+                self.with_session(cx, token, |kit, session| kit.reply(session, reply));
+            }
+            Message::Sever { addresses, count } => {
+                // Who asked may have given up waiting.
+                let _ = count.send(self.sever(cx, addresses));
             }
         }
     }

@@ -340,17 +340,17 @@ fn limits(settings: &Settings, route: &settings::Limits, upstream: &Upstream) ->
 }
 
 /// What a forwarded head depends on.
-struct Forwarding<'a> {
-    settings: &'a Settings,
-    route: &'a Route,
-    upstream: &'a Upstream,
-    target: usize,
-    peer: IpAddr,
-    client: IpAddr,
-    request_id: &'a [u8; 32],
-    framing: UpstreamFraming,
+pub(super) struct Forwarding<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) route: &'a Route,
+    pub(super) upstream: &'a Upstream,
+    pub(super) target: usize,
+    pub(super) peer: IpAddr,
+    pub(super) client: IpAddr,
+    pub(super) request_id: &'a [u8; 32],
+    pub(super) framing: UpstreamFraming,
     /// An expectation goes along.
-    expect: bool,
+    pub(super) expect: bool,
 }
 
 impl Forwarding<'_> {
@@ -361,6 +361,16 @@ impl Forwarding<'_> {
         path: &[u8],
         out: &mut Vec<u8>,
         buf: &mut Buf,
+    ) -> bool {
+        self.write_to(request, path, out) && buf.extend(out) == out.len()
+    }
+
+    /// Writes the head in place of what is in `out`. `false` if there is no such target.
+    pub(super) fn write_to(
+        &self,
+        request: &RequestHead<'_, '_>,
+        path: &[u8],
+        out: &mut Vec<u8>,
     ) -> bool {
         let Some(target) = self.upstream.targets.get(self.target) else {
             return false;
@@ -386,7 +396,7 @@ impl Forwarding<'_> {
         };
         out.clear();
         write_request_head(request, &forward, out);
-        buf.extend(out) == out.len()
+        true
     }
 
     fn stripped<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {

@@ -64,7 +64,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         answer.write(rendering, &mut self.core.scratch)
     }
 
-    /// Sends the answer in the scratch buffer.
+    /// Sends the answer in the scratch buffer, and [`Core::body`](super::Core) behind it.
     pub(super) fn answer_written(
         &mut self,
         session: &mut Session,
@@ -100,7 +100,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         self.log_answer(session);
         let text = std::mem::take(&mut self.core.scratch);
-        self.send_text(session, &text, Tag::Answer);
+        let body = std::mem::take(&mut self.core.body);
+        if body.is_empty() {
+            self.send_text(session, &text, Tag::Answer);
+        } else {
+            self.send_long(session, &text, body);
+        }
         self.core.scratch = text;
     }
 }

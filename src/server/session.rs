@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
+use super::admin::visit::Visit;
 use super::state::Exchange;
 use crate::http::HeadScanner;
 use crate::policy::bulkhead::Permit;
@@ -23,6 +24,10 @@ pub enum Phase {
     Head,
     /// A transaction is under way.
     Exchange,
+    /// The body of a request to the admin API is being received.
+    Taking,
+    /// A request to the admin API waits for its answer.
+    Asking,
     /// An answer of toron's own, outside a transaction, is being sent.
     Answering {
         /// How the connection goes on afterwards.
@@ -118,6 +123,10 @@ pub struct Session {
     pub account: Option<Account>,
     /// The connection is refused, and told why.
     pub told: Option<Told>,
+    /// It came on the admin API's own listener.
+    pub is_admin: bool,
+    /// The firewall has no say: an operator inside `admin.subnets`, on that listener.
+    pub is_exempt: bool,
     /// The present request has passed the firewall.
     pub admitted: bool,
     /// Its one deadline.
@@ -155,14 +164,35 @@ pub struct Session {
     pub awaits_buffer: bool,
     /// A buffer that was waited for.
     pub spare: Option<Buf>,
-    /// An answer for which there was no buffer.
-    pub unsent: Option<(Vec<u8>, Tag)>,
+    /// A text that waits for a buffer.
+    pub unsent: Option<Unsent>,
     /// Bytes on their way to the client.
     pub output: Output,
     /// The slot of the route whose fixed answer is being sent.
     pub permit: Option<Permit>,
     /// The request under way.
     pub exchange: Option<Box<Exchange>>,
+    /// The request to the admin API under way.
+    pub visit: Option<Box<Visit>>,
+}
+
+/// What is left of a text on its way to the client.
+#[derive(Debug)]
+pub struct Unsent {
+    /// The text.
+    pub text: Vec<u8>,
+    /// How much of it has been put into buffers.
+    pub at: usize,
+    /// What it is.
+    pub tag: Tag,
+}
+
+impl Unsent {
+    /// What no buffer holds yet.
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
+        self.text.get(self.at..).unwrap_or_default()
+    }
 }
 
 impl Session {
@@ -180,6 +210,8 @@ impl Session {
             awaits_proxy_header: false,
             account: None,
             told: None,
+            is_admin: false,
+            is_exempt: false,
             admitted: false,
             timer,
             phase: Phase::Idle,
@@ -202,7 +234,13 @@ impl Session {
             output: Output::default(),
             permit: None,
             exchange: None,
+            visit: None,
         }
+    }
+
+    /// Keeps a text until what is in flight has been taken, or there is a buffer for it.
+    pub fn keep_unsent(&mut self, text: Vec<u8>, tag: Tag) {
+        self.unsent = (!text.is_empty()).then_some(Unsent { text, at: 0, tag });
     }
 
     /// Puts a few bytes that belong to the next request aside, so that they hold no buffer for as

@@ -1,12 +1,13 @@
 //! What all reactors of a server share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
+use super::admin::desk::Desk;
 use crate::policy::discovery::DiscoveryView;
 use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
@@ -27,6 +28,11 @@ pub struct Shared {
     pub access_log: Option<AccessLog>,
     /// What discovery has to show; `None` while it is off.
     pub discovery: Arc<ArcSwapOption<DiscoveryView>>,
+    /// Number of the listener that is the admin API's own; where there is none, the API is on the
+    /// others.
+    pub admin_listener: OnceLock<u32>,
+    /// Where questions to the admin API are laid.
+    pub desk: Desk,
     /// What collected bodies hold.
     pub memory: Arc<BufferMemory>,
     /// `/health` says so, responses close their connections.
@@ -58,6 +64,8 @@ impl Shared {
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
             discovery: Arc::default(),
+            admin_listener: OnceLock::new(),
+            desk: Desk::default(),
             memory: BufferMemory::new(),
             draining: AtomicBool::new(false),
             active: active.max(1),

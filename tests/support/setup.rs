@@ -57,6 +57,8 @@ pub struct Settings {
     pub transport: Vec<(&'static str, String)>,
     pub firewall: Vec<(&'static str, String)>,
     pub admin_key: Option<String>,
+    /// Further keys of `admin`, where there is a key.
+    pub admin: Vec<(&'static str, String)>,
     pub routes: Vec<Route>,
     /// Entries of routes.yaml behind those, as written there.
     pub further_routes: String,
@@ -74,6 +76,7 @@ impl Settings {
             transport: Vec::new(),
             firewall: Vec::new(),
             admin_key: None,
+            admin: Vec::new(),
             routes,
             further_routes: String::new(),
             descriptor_limit: None,
@@ -99,6 +102,7 @@ impl Settings {
         keys(&mut text, 2, &self.firewall);
         if let Some(key) = &self.admin_key {
             let _ = writeln!(text, "admin:\n  key: {key}");
+            keys(&mut text, 2, &self.admin);
         }
         text
     }

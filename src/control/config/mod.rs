@@ -58,6 +58,9 @@ pub struct Inputs {
     pub folders: Vec<PathBuf>,
     /// The environment's `TORON_ADMIN_KEY`, if set.
     pub admin_key: Option<String>,
+    /// Of a process that runs, how many reactors it has: until it is started anew, what follows from
+    /// their number follows from this and not from the file.
+    pub reactors: Option<usize>,
 }
 
 impl Inputs {
@@ -70,6 +73,7 @@ impl Inputs {
             routes,
             folders: Vec::new(),
             admin_key,
+            reactors: None,
         }
     }
 }
@@ -105,7 +109,7 @@ pub fn load(inputs: &Inputs, endpoints: &mut Endpoints) -> Result<Loaded, Reject
         .iter()
         .map(|(path, role)| read(path, *role, &findings))
         .collect();
-    let made = assemble(&texts, inputs.admin_key.as_deref(), endpoints, &findings);
+    let made = assemble(&texts, inputs, endpoints, &findings);
     finish(
         made,
         findings,
@@ -132,7 +136,7 @@ pub fn load_texts(
             texts.push(Text { file, role, root });
         }
     }
-    let made = assemble(&texts, None, endpoints, &findings);
+    let made = assemble(&texts, &Inputs::default(), endpoints, &findings);
     finish(made, findings, Vec::new())
 }
 
@@ -151,7 +155,8 @@ pub fn known_keys() -> BTreeSet<String> {
         role: Role::Config,
         root,
     };
-    assemble(&[text], None, &mut Endpoints::default(), &findings);
+    let inputs = Inputs::default();
+    assemble(&[text], &inputs, &mut Endpoints::default(), &findings);
     findings.into_asked()
 }
 
@@ -291,7 +296,7 @@ fn read(path: &Path, role: Role, findings: &Findings) -> Text {
 /// Settings and table, or `None` where the configuration could not be read at all.
 fn assemble(
     texts: &[Text],
-    admin_key: Option<&str>,
+    inputs: &Inputs,
     endpoints: &mut Endpoints,
     findings: &Findings,
 ) -> Option<(Settings, Inherited, Table)> {
@@ -310,7 +315,10 @@ fn assemble(
             "",
         )
     });
-    let process = process::read(root, admin_key);
+    let mut process = process::read(root, inputs.admin_key.as_deref());
+    if let Some(reactors) = inputs.reactors {
+        process.inherited.worker_pool_size = reactors;
+    }
 
     let mut read = Vec::new();
     if let (Some(text), Some(node)) = (config, process.routes) {

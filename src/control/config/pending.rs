@@ -5,7 +5,6 @@
 const NOT_IN_EFFECT: &[&str] = &[
     "server.explain_header",
     "server.watch",
-    "admin.listen",
     "logging.format=json",
     "routes[].algorithm=least_conn",
     "routes[].algorithm=random_two",

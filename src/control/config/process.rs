@@ -158,6 +158,8 @@ fn read_settings(
         max_header_count: firewall.max_header_count,
         max_body_bytes: inherited.max_body_bytes.0,
         min_progress_bytes: inherited.min_progress_bytes.0,
+        min_body_rate: inherited.min_body_rate.0,
+        body_timeout: inherited.body_timeout.0,
         shutdown_grace: server.duration("shutdown_grace").unwrap_or(secs(30)),
         drain_delay: server.duration("drain_delay").unwrap_or(Duration::ZERO),
         proxy_protocol: server.boolean("proxy_protocol").unwrap_or(false),
@@ -268,9 +270,10 @@ fn read_admin(admin: Section<'_>, from_environment: Option<&str>) -> Admin {
         .iter()
         .filter_map(|block| block.parse().ok());
     let listen = admin.string("listen");
+    // A port that is written does not follow the default.
     let address = listen
-        .and_then(|text| parse_listen(text, 0))
-        .filter(|a| a.port() != 0);
+        .and_then(|text| parse_listen(text, 1))
+        .filter(|address| listen.and_then(|text| parse_listen(text, 2)) == Some(*address));
     if let (Some(text), None) = (listen, address) {
         let text = format!(
             "admin.listen: \"{text}\" is not an address with a port (allowed: 127.0.0.1:9901, [::1]:9901)"

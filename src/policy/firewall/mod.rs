@@ -41,6 +41,7 @@ pub use standing::{block_length, BlockedFor, MOST_STRIKES};
 pub use table::TableStats;
 
 use super::cidr::Cidr;
+use key::Key;
 use standing::Standing;
 use table::{Handle, Table};
 
@@ -79,6 +80,12 @@ pub struct Admission {
 }
 
 impl Admission {
+    /// For a connection about which the firewall is not asked.
+    pub const EXEMPT: Admission = Admission {
+        decision: Decision::Admit,
+        permit: None,
+    };
+
     fn refuse(cause: Cause) -> Admission {
         Admission {
             decision: Decision::Refuse(cause),
@@ -298,6 +305,12 @@ impl Firewall {
             Some(handle) => self.table.with_held(handle, act).flatten(),
             None => self.table.with(client.address, rules, now, act).flatten(),
         }
+    }
+
+    /// The addresses that are filed with `address`, so that what is done to one is done to all.
+    #[must_use]
+    pub fn owner(rules: &Rules, address: IpAddr) -> Cidr {
+        Key::of(address, rules.ipv6_prefix).block()
     }
 
     /// Blocks `address` by hand for `length` from now. `false` when there is no room to note it.

@@ -1,0 +1,173 @@
+//! The limits that hold for a route, one by one, each with where it was set.
+
+use std::time::Duration;
+
+use serde::ser::{SerializeMap, Serializer};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::config::values::{show_duration, show_size};
+use crate::policy::settings::{HalfClose, Route, RouteKind, SetBy};
+
+/// A limit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Limit {
+    /// Its key in the files.
+    pub name: &'static str,
+    /// Its value as in the files: a text for durations, a number for sizes; null is off or
+    /// unlimited.
+    pub value: Value,
+    /// For people.
+    pub shown: String,
+    /// Which setting it came from.
+    pub set_by: SetBy,
+}
+
+/// The limits of a route; as JSON an object of objects.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LimitTable(pub Vec<Limit>);
+
+impl Serialize for LimitTable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for limit in &self.0 {
+            map.serialize_entry(limit.name, &Shown(limit))?;
+        }
+        map.end()
+    }
+}
+
+struct Shown<'a>(&'a Limit);
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("value", &self.0.value)?;
+        map.serialize_entry("set_by", self.0.set_by.as_str())?;
+        map.end()
+    }
+}
+
+struct Rows(Vec<Limit>);
+
+impl Rows {
+    fn add(&mut self, name: &'static str, value: Value, shown: String, set_by: SetBy) {
+        self.0.push(Limit {
+            name,
+            value,
+            shown,
+            set_by,
+        });
+    }
+
+    /// Zero is off.
+    fn time(&mut self, name: &'static str, time: Option<Duration>, set_by: SetBy) {
+        match time.filter(|time| !time.is_zero()) {
+            None => self.add(name, Value::Null, "off".to_owned(), set_by),
+            Some(time) => {
+                let shown = show_duration(time);
+                self.add(name, Value::from(shown.as_str()), shown, set_by);
+            }
+        }
+    }
+
+    fn word(&mut self, name: &'static str, word: &str, set_by: SetBy) {
+        self.add(name, Value::from(word), word.to_owned(), set_by);
+    }
+}
+
+/// Everything that limits requests of `route`. What can only be set on a route is listed where it
+/// is.
+#[must_use]
+pub fn limits(route: &Route) -> LimitTable {
+    let (limits, by) = (&route.limits, &route.limit_sources);
+    let mut rows = Rows(Vec::new());
+    let ceiling = Some(limits.max_body_bytes).filter(|&size| size != u64::MAX);
+    let shown = show_size(limits.max_body_bytes);
+    rows.add("max_body_bytes", ceiling.into(), shown, by.max_body_bytes);
+    let cap = limits.max_concurrency;
+    let shown = cap.map_or("none".to_owned(), |cap| cap.to_string());
+    rows.add("max_concurrency", cap.into(), shown, by.max_concurrency);
+    rows.time("read_timeout", Some(limits.read_timeout), by.read_timeout);
+    rows.time(
+        "write_timeout",
+        Some(limits.write_timeout),
+        by.write_timeout,
+    );
+    if let RouteKind::Upstream(_) = route.kind {
+        body_limits(&mut rows, route);
+        upstream_limits(&mut rows, route);
+    }
+    LimitTable(rows.0)
+}
+
+fn body_limits(rows: &mut Rows, route: &Route) {
+    let (limits, by) = (&route.limits, &route.limit_sources);
+    let least = limits.min_progress_bytes;
+    let shown = show_size(least);
+    rows.add(
+        "min_progress_bytes",
+        least.into(),
+        shown,
+        by.min_progress_bytes,
+    );
+    let rate = limits.min_body_rate;
+    let shown = match rate {
+        0 => "off".to_owned(),
+        rate => format!("{} per second", show_size(rate)),
+    };
+    let value = Some(rate).filter(|&rate| rate > 0);
+    rows.add("min_body_rate", value.into(), shown, by.min_body_rate);
+    rows.time("body_timeout", limits.body_timeout, by.body_timeout);
+    let mode = limits.chunked_mode.as_str();
+    rows.word("inbound_chunked_mode", mode, by.chunked_mode);
+    match limits.stream_request_body {
+        Some(true) => rows.word("stream_request_body", "true", SetBy::Route),
+        Some(false) => rows.word("stream_request_body", "false", SetBy::Route),
+        None => {}
+    }
+    if limits.client_half_close == HalfClose::Abort {
+        rows.word("client_half_close", "abort", SetBy::Route);
+    }
+}
+
+fn upstream_limits(rows: &mut Rows, route: &Route) {
+    let (limits, by) = (&route.limits, &route.limit_sources);
+    let times = [
+        (
+            "response_header_timeout",
+            limits.response_header_timeout,
+            by.response_header_timeout,
+        ),
+        (
+            "upstream_idle_timeout",
+            limits.upstream_idle_timeout,
+            by.upstream_idle_timeout,
+        ),
+        (
+            "upgrade_idle_timeout",
+            limits.upgrade_idle_timeout,
+            by.upgrade_idle_timeout,
+        ),
+    ];
+    for (name, time, by) in times {
+        rows.time(name, Some(time), by);
+    }
+    rows.time(
+        "header_deadline",
+        limits.header_deadline,
+        by.header_deadline,
+    );
+    if let Some(deadline) = limits.request_deadline {
+        rows.time("request_deadline", Some(deadline), SetBy::Route);
+        if limits.request_deadline_covers_upgrades {
+            rows.word("request_deadline_covers_upgrades", "true", SetBy::Route);
+        }
+    }
+    if let RouteKind::Upstream(upstream) = &route.kind {
+        if let Some(cap) = upstream.target_max_concurrency {
+            let shown = cap.to_string();
+            rows.add("target_max_concurrency", cap.into(), shown, SetBy::Route);
+        }
+    }
+}
