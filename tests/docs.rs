@@ -35,22 +35,6 @@ const RULES: &[(&str, &[&str])] = &[
         "I37",
         &["routes[].stream_request_body", "server.buffer_memory"],
     ),
-    (
-        "R18",
-        &[
-            "routes[].algorithm=least_conn",
-            "routes[].algorithm=random_two",
-            "routes[].algorithm=ip_hash",
-        ],
-    ),
-    ("R19", &["routes[].target_max_concurrency"]),
-    (
-        "R20",
-        &[
-            "routes[].health_check_path",
-            "routes[].consecutive_failures",
-        ],
-    ),
     ("F3", &["firewall.adaptive_rate_limit"]),
     ("F4", &["firewall.client_ip_header"]),
 ];

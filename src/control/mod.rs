@@ -1,4 +1,4 @@
-//! Everything that is not traffic: the files, names, logs, signals. Makes
+//! Everything that is not traffic: the files, names, health, logs, signals. Makes
 //! snapshots and publishes them.
 
 pub mod admin;
@@ -11,6 +11,7 @@ pub mod explain;
 pub mod logs;
 pub mod machine;
 pub mod needs;
+pub mod probe;
 pub mod publish;
 pub mod reload;
 pub mod report;

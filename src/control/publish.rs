@@ -17,12 +17,12 @@ use super::config::{load, Inputs, Loaded, Rejected};
 use super::discovered::Discovered;
 use super::discovery::container::Container;
 use super::discovery::watch::{Sink, Status};
+use super::probe::Prober;
 use super::resolve::{Endpoints, Resolver};
-use crate::policy::bulkhead::Bulkheads;
 use crate::policy::discovery::DiscoveryView;
 use crate::policy::router::compile;
 use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
-use crate::policy::snapshot::{SharedSnapshot, Snapshot};
+use crate::policy::snapshot::{Counters, SharedSnapshot, Snapshot};
 use crate::server::Message;
 
 /// How long a change waits for names to resolve; after that requests get a 502 until they do.
@@ -33,8 +33,8 @@ pub const FIRST_RESOLVE: Duration = Duration::from_secs(2);
 pub struct Kept {
     /// Addresses of targets and the identity of their idle connections.
     pub endpoints: Endpoints,
-    /// Requests in flight.
-    pub bulkheads: Bulkheads,
+    /// Requests in flight, and the state of targets.
+    pub counters: Counters,
 }
 
 /// What a reload did.
@@ -62,6 +62,7 @@ pub struct Publisher {
     /// Those to be told; none before they have started.
     reactors: OnceLock<Running<Message>>,
     resolver: Resolver,
+    prober: Prober,
     /// Held for a whole reload, waiting for names included, so that two never overtake each other.
     reloading: Mutex<()>,
     state: Mutex<State>,
@@ -95,6 +96,8 @@ impl Publisher {
         view: Arc<ArcSwapOption<DiscoveryView>>,
     ) -> Arc<Self> {
         let first = snapshot.load_full();
+        let prober = Prober::default();
+        prober.watch(&first);
         let state = State {
             settings: Arc::clone(&first.settings),
             inherited,
@@ -115,6 +118,7 @@ impl Publisher {
             view,
             reactors: OnceLock::new(),
             resolver,
+            prober,
             reloading: Mutex::new(()),
             state: Mutex::new(state),
         })
@@ -225,7 +229,8 @@ impl Publisher {
             discovered.set_shadowed(&made.shadowed);
         }
         let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
-        snapshot.keep_counters(&mut state.kept.bulkheads);
+        snapshot.keep_counters(&mut state.kept.counters);
+        self.prober.watch(&snapshot);
         state.retired.push(self.snapshot.swap(Arc::new(snapshot)));
         if let Some(reactors) = self.reactors.get() {
             reactors.send(|_| Message::Changed);
@@ -246,9 +251,12 @@ impl State {
         };
         let methods = self.files.iter().flat_map(|route| &route.methods);
         let endpoints = &mut self.kept.endpoints;
-        discovered.work_out(&self.inherited, methods.cloned().collect(), &mut |at, _| {
-            endpoints.get(&at.ip().to_string(), at.port())
-        })
+        // By the container's id: an address that another one had before is another endpoint (D5).
+        discovered.work_out(
+            &self.inherited,
+            methods.cloned().collect(),
+            &mut |at, id| endpoints.get_identified(&at.ip().to_string(), at.port(), id),
+        )
     }
 }
 

@@ -302,14 +302,8 @@ fn path(route: &Route, upstream: &Upstream) -> String {
 
 fn forwarding(route: &Route, upstream: &Upstream) -> Vec<String> {
     let on = |is_on: bool| if is_on { "on" } else { "off" };
-    let algorithm = upstream.algorithm.as_str();
-    let yet = if is_pending(&format!("routes[].algorithm={algorithm}")) {
-        " (not in effect yet)"
-    } else {
-        ""
-    };
     let mut parts = vec![
-        format!("{algorithm}{yet}"),
+        upstream.algorithm.as_str().to_owned(),
         format!("retries {}", upstream.retries),
         format!("preserve_host {}", on(upstream.preserve_host)),
     ];
@@ -320,15 +314,13 @@ fn forwarding(route: &Route, upstream: &Upstream) -> Vec<String> {
         parts.push(format!("rewrite_cookie_path {cookies}"));
     }
     let cap = upstream.target_max_concurrency;
-    if let Some(cap) = cap.filter(|_| !is_pending("routes[].target_max_concurrency")) {
+    if let Some(cap) = cap {
         parts.push(format!("at most {cap} per target"));
     }
     let health = &upstream.health;
-    if let Some(path) = &health.check_path {
-        if !is_pending("routes[].health_check_path") {
-            let every = show_duration(health.check_interval);
-            parts.push(format!("health {path} every {every}"));
-        }
+    if let Some(path) = health.check_path.as_ref().filter(|_| health.is_probed()) {
+        let every = show_duration(health.check_interval);
+        parts.push(format!("health {path} every {every}"));
     }
     parts
 }

@@ -17,22 +17,30 @@ use crate::policy::settings::Endpoint;
 /// Time between attempts at a name that does not resolve.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// All endpoints in use, one for each host and port, kept over reloads so that their addresses and
-/// idle connections stay.
+/// All endpoints in use, one for each host, port and identity, kept over reloads so that their
+/// addresses and idle connections stay.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    known: HashMap<(String, u16), Weak<Endpoint>>,
+    known: HashMap<(String, u16, String), Weak<Endpoint>>,
     next_id: u32,
 }
 
 impl Endpoints {
     /// The endpoint of a host (lower-case, IPv6 without brackets) and port.
     pub fn get(&mut self, host: &str, port: u16) -> Arc<Endpoint> {
-        let key = (host.to_owned(), port);
+        self.get_identified(host, port, "")
+    }
+
+    /// The same for one that is told from others with this host and port by `identity`, such as the
+    /// id of the container that has the address at present: neither idle connections nor the state
+    /// of its health are shared.
+    pub fn get_identified(&mut self, host: &str, port: u16, identity: &str) -> Arc<Endpoint> {
+        let key = (host.to_owned(), port, identity.to_owned());
         if let Some(endpoint) = self.known.get(&key).and_then(Weak::upgrade) {
             return endpoint;
         }
-        let endpoint = Arc::new(Endpoint::new(self.next_id, host, port));
+        let endpoint = Endpoint::identified(self.next_id, host, port, identity);
+        let endpoint = Arc::new(endpoint);
         self.next_id = self.next_id.wrapping_add(1);
         self.known.insert(key, Arc::downgrade(&endpoint));
         endpoint
@@ -274,6 +282,11 @@ mod tests {
         let first = endpoints.get("a", 80);
         assert!(Arc::ptr_eq(&first, &endpoints.get("a", 80)));
         assert_ne!(endpoints.get("a", 81).id, first.id);
+        let one = endpoints.get_identified("a", 80, "one");
+        let other = endpoints.get_identified("a", 80, "other");
+        assert!(one.id != first.id && other.id != one.id);
+        assert!(Arc::ptr_eq(&one, &endpoints.get_identified("a", 80, "one")));
+        drop((one, other));
         assert_eq!(endpoints.in_use().len(), 1);
         let id = first.id;
         drop(first);

@@ -47,7 +47,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    loaded.snapshot.keep_counters(&mut kept.bulkheads);
+    loaded.snapshot.keep_counters(&mut kept.counters);
     let error_log = match start_error_log(&loaded.snapshot.settings.logging) {
         Ok(error_log) => error_log,
         Err(error) => {
@@ -136,6 +136,10 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         Chosen::IoUring => start::<UringEngine>(&settings, &listeners, &shared)?,
         Chosen::Epoll => start::<EpollEngine>(&settings, &listeners, &shared)?,
     };
+    publisher.tell(pool.running());
+    let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
+    let answering = office(&shared, &pool, &reloads).start()?;
+    // Whoever waits for these lines may use the admin API.
     for (listener, place) in listeners.iter().zip(0..) {
         let what = match shared.admin_listener.get() {
             Some(&admin) if admin == place => "for the admin API ",
@@ -145,9 +149,6 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     }
     // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
     drop(listeners);
-    publisher.tell(pool.running());
-    let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
-    let answering = office(&shared, &pool, &reloads).start()?;
     let process = Process {
         reloads,
         shared,

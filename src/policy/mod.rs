@@ -3,6 +3,7 @@
 //!
 //! `control/config` makes the values of [`settings`] out of files, [`router`] compiles the routes
 //! into a table, reactors read both through one [`snapshot::Snapshot`] that is swapped whole.
+//! [`pool`] knows the targets of a route, [`balance`] whose turn it is.
 //! [`firewall`] decides about client addresses, and keeps what it knows of them over reloads.
 
 pub mod balance;
@@ -14,6 +15,7 @@ pub mod explain;
 pub mod firewall;
 mod map;
 pub mod memory;
+pub mod pool;
 pub mod router;
 pub mod settings;
 pub mod snapshot;

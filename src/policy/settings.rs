@@ -7,6 +7,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -413,7 +414,12 @@ pub struct Endpoint {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// What tells it from another one that had the same host and port before (the id of a
+    /// container): they share neither connections nor health. Empty where nothing does.
+    pub identity: String,
     addresses: ArcSwap<Vec<SocketAddr>>,
+    /// Counts dials: whoever dials begins with the next address.
+    turn: AtomicUsize,
 }
 
 impl Endpoint {
@@ -421,6 +427,12 @@ impl Endpoint {
     /// resolver publishes some.
     #[must_use]
     pub fn new(id: u32, host: &str, port: u16) -> Self {
+        Self::identified(id, host, port, "")
+    }
+
+    /// One that is told from others with the same host and port by `identity`.
+    #[must_use]
+    pub fn identified(id: u32, host: &str, port: u16, identity: &str) -> Self {
         let addresses = match host.parse() {
             Ok(address) => vec![SocketAddr::new(address, port)],
             Err(_) => Vec::new(),
@@ -429,7 +441,9 @@ impl Endpoint {
             id,
             host: host.to_owned(),
             port,
+            identity: identity.to_owned(),
             addresses: ArcSwap::from_pointee(addresses),
+            turn: AtomicUsize::new(0),
         }
     }
 
@@ -442,6 +456,12 @@ impl Endpoint {
     /// The present addresses; none when the name has never resolved.
     pub fn addresses(&self) -> Guard<Arc<Vec<SocketAddr>>> {
         self.addresses.load()
+    }
+
+    /// Which of the addresses is the first to be dialled now, to be taken modulo their number: each
+    /// in turn.
+    pub fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Replaces the addresses.
@@ -500,7 +520,7 @@ pub struct Upstream {
 pub struct Health {
     /// Path of the active probe; `None` is none.
     pub check_path: Option<String>,
-    /// Time between probes.
+    /// Time between probes. Zero is none.
     pub check_interval: Duration,
     /// Limit on one probe.
     pub check_timeout: Duration,
@@ -512,6 +532,20 @@ pub struct Health {
     pub passive_statuses: Vec<u16>,
     /// Whether targets are tried anyway when all are out.
     pub try_when_all_down: bool,
+}
+
+impl Health {
+    /// Whether this can be the path (and query) of a probe.
+    #[must_use]
+    pub fn is_path(text: &str) -> bool {
+        text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && b != b'#')
+    }
+
+    /// Whether there are active probes: then only they bring a target back that is out.
+    #[must_use]
+    pub fn is_probed(&self) -> bool {
+        self.check_path.is_some() && !self.check_interval.is_zero()
+    }
 }
 
 /// What a route does with a request.

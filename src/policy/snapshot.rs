@@ -5,8 +5,19 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::bulkhead::{Bulkhead, Bulkheads, Permit};
+use super::pool::{Pool, Pools, TargetState};
 use super::router::Table;
-use super::settings::{Route, Settings};
+use super::settings::{Route, RouteKind, Settings, Target};
+
+/// What is kept of routes over changes of the configuration: the one value that all snapshots of a
+/// process are made known to ([`Snapshot::keep_counters`]).
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests in flight by route.
+    pub bulkheads: Bulkheads,
+    /// Requests in flight and health by route and target.
+    pub pools: Pools,
+}
 
 /// All that holds at one moment. Shared as [`SharedSnapshot`] and swapped whole; a transaction
 /// keeps the one it began with.
@@ -18,24 +29,45 @@ pub struct Snapshot {
     pub table: Table,
     /// The counters of the routes, by their ids.
     bulkheads: Vec<Arc<Bulkhead>>,
+    /// Their targets, by their ids.
+    pools: Vec<Option<Arc<Pool>>>,
+    /// The ids of `pools`, sorted.
+    pool_ids: Vec<u64>,
+    /// The ids of all endpoints, sorted.
+    endpoint_ids: Vec<u32>,
 }
 
 impl Snapshot {
     /// A configuration whose routes have no request in flight.
     #[must_use]
     pub fn new(settings: Arc<Settings>, table: Table) -> Self {
-        let bulkheads = Bulkheads::default().of(&table);
-        Snapshot {
+        let mut endpoint_ids: Vec<u32> = Vec::new();
+        for route in table.routes() {
+            if let RouteKind::Upstream(upstream) = &route.kind {
+                endpoint_ids.extend(upstream.targets.iter().map(|t| t.endpoint.id));
+            }
+        }
+        endpoint_ids.sort_unstable();
+        endpoint_ids.dedup();
+        let mut snapshot = Snapshot {
             settings,
             table,
-            bulkheads,
-        }
+            bulkheads: Vec::new(),
+            pools: Vec::new(),
+            pool_ids: Vec::new(),
+            endpoint_ids,
+        };
+        snapshot.keep_counters(&mut Counters::default());
+        snapshot
     }
 
-    /// Before it takes the place of another: counts on where routes were known before (I17), and
-    /// makes its routes known.
-    pub fn keep_counters(&mut self, known: &mut Bulkheads) {
-        self.bulkheads = known.of(&self.table);
+    /// Before it takes the place of another: counts on where routes were known before (I17), keeps
+    /// what was known of their targets (R20), and makes its routes known.
+    pub fn keep_counters(&mut self, kept: &mut Counters) {
+        self.bulkheads = kept.bulkheads.of(&self.table);
+        self.pools = kept.pools.of(&self.table);
+        self.pool_ids = self.pools.iter().flatten().map(|pool| pool.id()).collect();
+        self.pool_ids.sort_unstable();
     }
 
     /// A slot for a request of `route`, one of this table; `None` when the route is full (I12).
@@ -43,6 +75,38 @@ impl Snapshot {
     pub fn admit(&self, route: &Route) -> Option<Permit> {
         let bulkhead = self.bulkheads.get(route.id as usize)?;
         bulkhead.acquire(route.limits.max_concurrency)
+    }
+
+    /// The targets of a route of this table; none if it has none.
+    #[must_use]
+    pub fn pool(&self, route: usize) -> Option<&Arc<Pool>> {
+        self.pools.get(route)?.as_ref()
+    }
+
+    /// Whether this pool is one of its routes'.
+    #[must_use]
+    pub fn holds_pool(&self, id: u64) -> bool {
+        self.pool_ids.binary_search(&id).is_ok()
+    }
+
+    /// Whether a target of its routes points to this endpoint.
+    #[must_use]
+    pub fn uses_endpoint(&self, id: u32) -> bool {
+        self.endpoint_ids.binary_search(&id).is_ok()
+    }
+
+    /// Every target of every route with its state, in order of matching.
+    pub fn targets(&self) -> impl Iterator<Item = (&Arc<Route>, &Arc<Target>, &Arc<TargetState>)> {
+        let routes = self.table.routes().iter().zip(&self.pools);
+        routes.flat_map(|(route, pool)| {
+            let targets = match &route.kind {
+                RouteKind::Upstream(upstream) => upstream.targets.as_slice(),
+                RouteKind::Respond(_) => &[],
+            };
+            let states = pool.as_ref().map_or(&[][..], |pool| pool.targets());
+            let pairs = targets.iter().zip(states);
+            pairs.map(move |(target, state)| (route, target, state))
+        })
     }
 
     /// Every route with the number of its requests in flight.

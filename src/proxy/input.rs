@@ -12,6 +12,10 @@ pub enum ConnectFailure {
     NoAddress,
     /// No descriptor or no local port is left.
     NoResources,
+    /// There is no target to begin with: those that are up are at their cap (R19).
+    TargetsFull,
+    /// There is no target to begin with: none is up (R20).
+    TargetsUnhealthy,
 }
 
 /// Whom a direction waits for.
@@ -31,8 +35,15 @@ pub enum Input {
         /// It served requests before.
         reused: bool,
     },
+    /// An address of the target is being dialled.
+    Dialling {
+        /// It has another one that has not been dialled for this request.
+        more: bool,
+    },
     /// The connection that was ordered does not come about.
     ConnectFailed(ConnectFailure),
+    /// There is no other target than those that have been tried.
+    NoOtherTarget,
     /// The head, and the body bytes that came with it, have been taken by the upstream.
     HeadSent,
     /// Body bytes have come from the client (decoded).
@@ -126,9 +137,10 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
     use Upload as U;
     let talking = matches!(upload, U::Head | U::Moving | U::Done | U::Stopped);
     match input {
-        Input::Connected { .. } | Input::ConnectFailed(_) => {
-            upload == U::Held && download == D::Waiting
-        }
+        Input::Connected { .. }
+        | Input::Dialling { .. }
+        | Input::ConnectFailed(_)
+        | Input::NoOtherTarget => upload == U::Held && download == D::Waiting,
         Input::HeadSent => {
             upload == U::Head && matches!(download, D::Waiting | D::Interim | D::Moving)
         }

@@ -19,6 +19,10 @@ pub enum Verdict {
     NoAddress,
     /// 503: no descriptor or local port.
     NoResources,
+    /// 503: every target that is up is at its cap (R19).
+    TargetsFull,
+    /// 503: no target is up (R20).
+    TargetsUnhealthy,
     /// 502: closed before the response.
     UpstreamClosed,
     /// 502: not a valid response.
@@ -73,9 +77,14 @@ pub enum Order {
     Connect {
         /// Not through an idle connection.
         fresh: bool,
-        /// Another target than the last, if there is one.
+        /// Another target than those tried before; where the route has only one, another address of
+        /// it.
         other_target: bool,
     },
+    /// Dial the next address of the same target.
+    DialNext,
+    /// Count a failure of the target (R20): it could not be reached, or gave up on the request.
+    Blame,
     /// Send the request head and the body bytes that came with it; read the response meanwhile.
     SendHead,
     /// Move the rest of the body.

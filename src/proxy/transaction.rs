@@ -43,6 +43,10 @@ pub struct Transaction {
     upload: Upload,
     download: Download,
     retries_left: u8,
+    /// What to answer if no other target can be tried.
+    failure: Verdict,
+    /// The target has an address that has not been dialled.
+    other_address: bool,
     /// The connection in use served requests before.
     reused: bool,
     /// A stale connection was replaced once; the fresh one gets no second such chance.
@@ -89,6 +93,8 @@ impl Transaction {
             },
             download: Download::Waiting,
             retries_left: limits.retries,
+            failure: Verdict::ConnectFailed,
+            other_address: false,
             reused: false,
             resent: false,
             came_whole: facts.outstanding == 0,
@@ -133,7 +139,9 @@ impl Transaction {
         );
         match input {
             Input::Connected { reused } => self.connected(now, reused, &mut out),
+            Input::Dialling { more } => self.other_address = more,
             Input::ConnectFailed(why) => self.connect_failed(now, why, &mut out),
+            Input::NoOtherTarget => self.answer(now, self.failure, &mut out),
             Input::HeadSent => self.head_sent(now, &mut out),
             Input::Received { bytes, last } => self.received(now, bytes, last),
             Input::Collected => self.collected(now, &mut out),
@@ -263,15 +271,34 @@ impl Transaction {
     }
 
     fn connect_failed(&mut self, now: Time, why: ConnectFailure, out: &mut Orders) {
-        if self.connect_elsewhere(now, out) {
-            return;
+        match why {
+            ConnectFailure::Failed | ConnectFailure::NoResources if self.other_address => {
+                self.dial_next(now, out);
+            }
+            ConnectFailure::Failed => {
+                out.push(Order::Blame);
+                if !self.connect_elsewhere(now, Verdict::ConnectFailed, out) {
+                    self.answer(now, Verdict::ConnectFailed, out);
+                }
+            }
+            // Nothing was tried, so it is no retry; other targets may be different in this.
+            ConnectFailure::NoAddress => self.pass_over(now, Verdict::NoAddress, out),
+            ConnectFailure::NoResources => self.pass_over(now, Verdict::NoResources, out),
+            ConnectFailure::TargetsFull => self.answer(now, Verdict::TargetsFull, out),
+            ConnectFailure::TargetsUnhealthy => self.answer(now, Verdict::TargetsUnhealthy, out),
         }
-        let verdict = match why {
-            ConnectFailure::Failed => Verdict::ConnectFailed,
-            ConnectFailure::NoAddress => Verdict::NoAddress,
-            ConnectFailure::NoResources => Verdict::NoResources,
-        };
-        self.answer(now, verdict, out);
+    }
+
+    /// Each address has its own time to connect: the first may be one that swallows everything.
+    fn dial_next(&mut self, now: Time, out: &mut Orders) {
+        self.other_address = false;
+        self.connect_at = after(now, self.limits.connect_timeout);
+        out.push(Order::DialNext);
+    }
+
+    fn pass_over(&mut self, now: Time, failure: Verdict, out: &mut Orders) {
+        self.failure = failure;
+        self.connect_again(now, false, true, out);
     }
 
     fn head_sent(&mut self, now: Time, out: &mut Orders) {
@@ -407,14 +434,19 @@ impl Transaction {
         match self.download {
             Download::Waiting | Download::Interim => {
                 out.push(Order::CloseUpstream);
-                if !response_begun && self.download == Download::Waiting && self.is_replayable() {
-                    if self.reused && !self.resent {
-                        self.resent = true;
-                        return self.connect_again(now, true, false, out);
-                    }
-                    if self.facts.idempotent && self.connect_elsewhere(now, out) {
-                        return;
-                    }
+                let waiting = self.download == Download::Waiting;
+                let again = !response_begun && waiting && self.is_replayable();
+                if again && self.reused && !self.resent {
+                    self.resent = true;
+                    return self.connect_again(now, true, false, out);
+                }
+                // A connection that served requests before may have been closed for being idle,
+                // which says nothing about the target.
+                if !self.reused || response_begun {
+                    out.push(Order::Blame);
+                }
+                if again && self.connect_elsewhere(now, Verdict::UpstreamClosed, out) {
+                    return;
                 }
                 self.answer_without_close(now, Verdict::UpstreamClosed, out);
             }
@@ -426,11 +458,11 @@ impl Transaction {
     }
 
     /// Tries another target, if retries are left (R21).
-    fn connect_elsewhere(&mut self, now: Time, out: &mut Orders) -> bool {
+    fn connect_elsewhere(&mut self, now: Time, failure: Verdict, out: &mut Orders) -> bool {
         let may = self.retries_left > 0;
         if may {
             self.retries_left -= 1;
-            self.connect_again(now, false, true, out);
+            self.pass_over(now, failure, out);
         }
         may
     }
@@ -438,6 +470,7 @@ impl Transaction {
     fn connect_again(&mut self, now: Time, fresh: bool, other_target: bool, out: &mut Orders) {
         self.upload = Upload::Held;
         self.failed_in_head = false;
+        self.other_address = false;
         self.response_header_at = None;
         self.upstream_idle_at = None;
         self.continue_at = None;
@@ -634,6 +667,8 @@ impl Transaction {
 mod deadlines;
 mod slow;
 
+#[cfg(test)]
+mod targets;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

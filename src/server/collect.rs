@@ -9,8 +9,6 @@
 //! Nothing but bytes that have come takes memory, and all of it is charged to
 //! `server.buffer_memory`.
 
-use std::rc::Rc;
-
 use toron_reactor::{Buf, Engine};
 
 use super::body::Source;
@@ -98,11 +96,6 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         if whole {
             exchange.upload.source = Source::None;
-        }
-        let (route, snapshot) = (exchange.route, Rc::clone(&exchange.snapshot));
-        let target = self.choose_target(route, &snapshot);
-        if let Some(exchange) = session.exchange.as_mut() {
-            exchange.target = target;
         }
         self.step(session, Input::Collected);
     }

@@ -7,14 +7,16 @@ use toron_reactor::{Close, Engine, Op, Outcome, Token};
 
 use super::lane::Lane;
 use super::session::Session;
-use super::state::Exchange;
+use super::target::upstream_of;
 use super::Kit;
-use crate::policy::settings::{RouteKind, Upstream};
+use crate::policy::settings::Endpoint;
 use crate::proxy::transaction::{ConnectFailure, Input};
 
 /// `EMFILE`, `ENFILE`, `EADDRNOTAVAIL`, `ENOBUFS`, `ENOMEM`, `EAGAIN`: it is this machine that
 /// lacks something, not the target.
 const LOCAL: [i32; 6] = [24, 23, 99, 105, 12, 11];
+/// Addresses of one target that are dialled for one request.
+const ADDRESSES_MOST: usize = 8;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Takes an idle connection or dials.
@@ -23,51 +25,60 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         let snapshot = std::rc::Rc::clone(&exchange.snapshot);
-        let Some(route) = snapshot.table.routes().get(exchange.route) else {
+        let Some(upstream) = upstream_of(&snapshot, exchange.route) else {
             return;
         };
-        let RouteKind::Upstream(upstream) = &route.kind else {
+        if other_target && !self.next_target(session, upstream) {
+            self.step(session, Input::NoOtherTarget);
             return;
-        };
-        if other_target {
-            next_target(exchange, upstream);
         }
+        if let Err(why) = self.first_target(session, upstream) {
+            self.step(session, Input::ConnectFailed(why));
+            return;
+        }
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
         let Some(target) = upstream.targets.get(exchange.target) else {
             return;
         };
-        let endpoint = &target.endpoint;
-        if !fresh {
-            if let Some(token) = self.take_idle(endpoint.id, session.token) {
+        // The only target again is tried at another address, not by what is idle.
+        let again = other_target && exchange.dials > 0;
+        if !fresh && !again {
+            if let Some(token) = self.take_idle(&target.endpoint, session.token) {
                 exchange.upstream = Some(token);
                 exchange.address = self.core.upstreams.get(token).map(|c| c.address);
                 self.step(session, Input::Connected { reused: true });
                 return;
             }
         }
-        let addresses = endpoint.addresses();
-        let address = match addresses.len() {
-            0 => None,
-            n => addresses.get(exchange.dials % n).copied(),
-        };
-        exchange.address = address;
-        let Some(address) = address else {
-            self.tell_failure(session, &"its name has no address");
-            self.step(session, Input::ConnectFailed(ConnectFailure::NoAddress));
-            return;
-        };
-        self.dial(session, endpoint.id, address);
+        self.dial(session, &target.endpoint);
     }
 
-    /// An idle connection that is still good (I28). The receive that waits on it may have ended in
-    /// this very turn; else the socket itself is asked.
-    fn take_idle(&mut self, endpoint: u32, owner: Token) -> Option<Token> {
+    /// Dials the next address of the present target.
+    pub(crate) fn dial_next(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        let snapshot = std::rc::Rc::clone(&exchange.snapshot);
+        let upstream = upstream_of(&snapshot, exchange.route);
+        if let Some(target) = upstream.and_then(|u| u.targets.get(exchange.target)) {
+            self.dial(session, &target.endpoint);
+        }
+    }
+
+    /// An idle connection that is still good (I28) and goes to an address that the endpoint still
+    /// has. The receive that waits on it may have ended in this very turn; else the socket itself is
+    /// asked.
+    fn take_idle(&mut self, endpoint: &Endpoint, owner: Token) -> Option<Token> {
         let now = self.now();
-        while let Some(token) = self.core.upstreams.take_idle(endpoint, owner, now) {
+        while let Some(token) = self.core.upstreams.take_idle(endpoint.id, owner, now) {
             let connection = self.core.upstreams.get(token)?;
             let waits = connection
                 .recv
                 .is_some_and(|op| self.cx.engine.is_pending(op));
-            if waits && self.cx.engine.is_idle(connection.fd) {
+            let current = endpoint.addresses().contains(&connection.address);
+            if waits && current && self.cx.engine.is_idle(connection.fd) {
                 return Some(token);
             }
             if let Some(connection) = self.core.upstreams.remove(token) {
@@ -77,7 +88,36 @@ impl<E: Engine> Kit<'_, '_, E> {
         None
     }
 
-    fn dial(&mut self, session: &mut Session, endpoint: u32, address: SocketAddr) {
+    /// Dials the first address of an endpoint whose turn it is, or the next one for this request.
+    fn dial(&mut self, session: &mut Session, endpoint: &Endpoint) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        let addresses = endpoint.addresses();
+        if exchange.dials == 0 && addresses.len() > 1 {
+            exchange.first_address = endpoint.next_turn();
+        }
+        let address = match addresses.len() {
+            0 => None,
+            n => addresses
+                .get(exchange.first_address.wrapping_add(exchange.dials) % n)
+                .copied(),
+        };
+        exchange.address = address;
+        let Some(address) = address else {
+            self.tell_failure(session, &"its name has no address");
+            self.step(session, Input::ConnectFailed(ConnectFailure::NoAddress));
+            return;
+        };
+        exchange.dials += 1;
+        let more = exchange.dials < addresses.len().min(ADDRESSES_MOST);
+        if !self.step(session, Input::Dialling { more }) {
+            return;
+        }
+        self.dial_address(session, endpoint.id, address);
+    }
+
+    fn dial_address(&mut self, session: &mut Session, endpoint: u32, address: SocketAddr) {
         let fd = match self.cx.engine.socket(&address) {
             Ok(fd) => fd,
             Err(error) => {
@@ -92,7 +132,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             .insert(fd, endpoint, address, session.token);
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.upstream = Some(token);
-            exchange.dials += 1;
         }
         let op = Op::Connect { fd, addr: address };
         self.cx.engine.submit(Lane::UpstreamConnect.key(token), op);
@@ -142,6 +181,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(token) = exchange.upstream else {
             return;
         };
+        let endpoint = self.core.upstreams.get(token).map(|c| c.endpoint);
+        if endpoint.is_none_or(|endpoint| !self.core.snapshot.uses_endpoint(endpoint)) {
+            // Its target has been removed meanwhile (R22).
+            return;
+        }
         let settings = &exchange.snapshot.settings;
         let keep = keep_for(
             settings.idle_conn_timeout,
@@ -175,16 +219,6 @@ impl<E: Engine> Kit<'_, '_, E> {
 fn keep_for(configured: Duration, announced: Option<u64>) -> Duration {
     let announced = announced.map(|s| Duration::from_secs(s.saturating_sub(1)));
     announced.map_or(configured, |announced| announced.min(configured))
-}
-
-/// Another target if there is one, else another address of the same.
-fn next_target(exchange: &mut Exchange, upstream: &Upstream) {
-    if upstream.targets.len() > 1 {
-        exchange.target = (exchange.target + 1) % upstream.targets.len();
-        exchange.dials = 0;
-        // Path and Host may differ from target to target.
-        exchange.request = None;
-    }
 }
 
 #[cfg(test)]

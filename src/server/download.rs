@@ -156,8 +156,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.download.keep_alive_timeout = facts.keep_alive_timeout;
         let orders = self.ask(session, Input::FinalHead(response));
         match orders.iter().next() {
-            Some(Order::Download) => self.begin_body(session, buf, len, facts.body, promised.body),
-            Some(Order::Tunnel) => self.begin_tunnel(session, buf, len),
+            Some(Order::Download) => {
+                self.answered(session, facts.status);
+                self.begin_body(session, buf, len, facts.body, promised.body);
+            }
+            Some(Order::Tunnel) => {
+                self.answered(session, facts.status);
+                self.begin_tunnel(session, buf, len);
+            }
             _ => {
                 drop(buf);
                 self.carry_out(session, &orders);

@@ -49,6 +49,8 @@ impl<E: Engine> Kit<'_, '_, E> {
                 } => {
                     self.connect(session, fresh, other_target);
                 }
+                Order::DialNext => self.dial_next(session),
+                Order::Blame => self.blame(session),
                 Order::Collect => self.collect_next(session),
                 Order::SendHead => self.send_request(session),
                 Order::Upload => self.upload_next(session),
@@ -429,6 +431,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             Verdict::ConnectFailed => Answer::ConnectFailed,
             Verdict::NoAddress => Answer::NameNotResolved,
             Verdict::NoResources => Answer::LocalResources,
+            Verdict::TargetsFull => Answer::TargetsFull,
+            Verdict::TargetsUnhealthy => Answer::TargetsUnhealthy,
             Verdict::UpstreamClosed => Answer::UpstreamClosed,
             Verdict::InvalidResponse => Answer::InvalidResponse,
             Verdict::ResponseHeaderTimeout => Answer::HeaderTimeout,
@@ -450,6 +454,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         // The upstream is done with; a client that does not take the answer must not hold the slot.
         exchange.permit = None;
+        exchange.lease = None;
         let keep = exchange.transaction.will_keep_client() && !draining;
         if !keep {
             exchange.transaction.forbid_keep_alive();
@@ -506,6 +511,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         // First: whoever sees the upstream connection end finds the slot free.
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.permit = None;
+            exchange.lease = None;
         }
         if keep_upstream {
             self.park_upstream(session);

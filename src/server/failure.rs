@@ -62,6 +62,8 @@ pub(super) fn of(verdict: Verdict) -> Option<&'static str> {
         | Verdict::ConnectFailed
         | Verdict::NoAddress
         | Verdict::NoResources
+        | Verdict::TargetsFull
+        | Verdict::TargetsUnhealthy
         | Verdict::TrailersTooLarge
         | Verdict::InvalidResponse => None,
     }

@@ -51,6 +51,7 @@ mod skip;
 mod slow;
 mod splice;
 mod state;
+pub mod target;
 mod tunnel;
 mod upload;
 mod upstream;
@@ -67,9 +68,8 @@ use toron_reactor::{
     Token,
 };
 
-use crate::policy::balance::RoundRobin;
 use crate::policy::cidr::Cidr;
-use crate::policy::settings::RouteKind;
+use crate::policy::pool::Balancers;
 use crate::policy::snapshot::Snapshot;
 use admin::desk::Reply;
 use failure::LogGate;
@@ -113,7 +113,7 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     reactor: usize,
     snapshot: Rc<Pinned>,
-    balancers: Vec<Option<RoundRobin>>,
+    balancers: Balancers,
     upstreams: Connections,
     sweep: Option<TimerId>,
     /// What it is armed for.
@@ -220,7 +220,7 @@ impl Server {
     #[must_use]
     pub fn new(shared: Arc<Shared>, reactor: usize, seed: u64) -> Self {
         let snapshot = Rc::new(Pinned(shared.snapshot.load_full()));
-        let balancers = balancers(&snapshot, reactor);
+        let balancers = Balancers::new(reactor, mix(seed) ^ reactor as u64);
         let core = Core {
             shared,
             reactor,
@@ -335,11 +335,7 @@ impl Server {
     fn sweep<E: Engine>(&mut self, cx: &mut Context<'_, E>) {
         let mut expired = Vec::new();
         self.core.upstreams.expired(cx.now, &mut expired);
-        for token in expired {
-            if let Some(connection) = self.core.upstreams.remove(token) {
-                cx.engine.close(connection.fd, Close::Orderly);
-            }
-        }
+        self.close_all(cx, &expired);
         let next = self.core.upstreams.next_expiry();
         if let (Some(timer), Some(at)) = (self.core.sweep, next) {
             cx.wheel.arm(timer, Some(at));
@@ -348,28 +344,26 @@ impl Server {
     }
 
     fn close_idle_upstreams<E: Engine>(&mut self, cx: &mut Context<'_, E>) {
-        for token in self.core.upstreams.idle_tokens() {
+        let idle = self.core.upstreams.idle_where(|_| true);
+        self.close_all(cx, &idle);
+    }
+
+    /// Idle connections to targets that have been removed are of no use (R22).
+    fn close_unused_upstreams<E: Engine>(&mut self, cx: &mut Context<'_, E>) {
+        let snapshot = Rc::clone(&self.core.snapshot);
+        let unused = |endpoint| !snapshot.uses_endpoint(endpoint);
+        let idle = self.core.upstreams.idle_where(unused);
+        self.close_all(cx, &idle);
+        self.core.upstreams.forget(unused);
+    }
+
+    fn close_all<E: Engine>(&mut self, cx: &mut Context<'_, E>, idle: &[Token]) {
+        for &token in idle {
             if let Some(connection) = self.core.upstreams.remove(token) {
                 cx.engine.close(connection.fd, Close::Orderly);
             }
         }
     }
-}
-
-fn balancers(snapshot: &Snapshot, reactor: usize) -> Vec<Option<RoundRobin>> {
-    let of = |kind: &RouteKind| match kind {
-        RouteKind::Upstream(upstream) => Some(RoundRobin::new(
-            reactor,
-            upstream.targets.iter().map(|t| t.weight),
-        )),
-        RouteKind::Respond(_) => None,
-    };
-    snapshot
-        .table
-        .routes()
-        .iter()
-        .map(|route| of(&route.kind))
-        .collect()
 }
 
 impl Core {
@@ -380,7 +374,8 @@ impl Core {
             self.snapshot = Rc::new(Pinned(Arc::clone(&current)));
             // Ended exchanges hold on to the configuration that they had.
             self.retired.clear();
-            self.balancers = balancers(&self.snapshot, self.reactor);
+            let snapshot = &self.snapshot;
+            self.balancers.retain(|pool| snapshot.holds_pool(pool));
         }
         Rc::clone(&self.snapshot)
     }
@@ -477,6 +472,7 @@ impl<E: Engine> Service<E> for Server {
         match message {
             Message::Changed => {
                 self.core.pin();
+                self.close_unused_upstreams(cx);
                 self.sweep(cx);
             }
             Message::Reply { token, reply } => {

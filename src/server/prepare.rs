@@ -14,6 +14,7 @@ use super::judge::Arrival;
 use super::session::{Phase, Session};
 use super::splice::SPLICE_MIN;
 use super::state::{Download, Exchange, Upload};
+use super::target::answer_of;
 use super::{Kit, Pinned};
 use crate::http::answer::Answer;
 use crate::http::forward::sane_request_id;
@@ -23,6 +24,7 @@ use crate::http::{
     field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, RequestBody,
     RequestFacts, RequestHead, UpstreamFraming, Version,
 };
+use crate::policy::pool::Tried;
 use crate::policy::settings::{self, HalfClose, Route, RouteKind, Settings, Upstream};
 use crate::proxy::transaction::{Facts, Limits, Orders, Transaction};
 
@@ -51,8 +53,15 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(mut buf) = self.take_buffer(session) else {
             return Ok(None);
         };
-        let index = route.id as usize;
-        let target = self.choose_target(index, snapshot);
+        let (target, lease) = self
+            .choose_target(
+                snapshot,
+                route.id as usize,
+                upstream,
+                session.client.address,
+                &Tried::none(),
+            )
+            .map_err(answer_of)?;
         let mut request_id = [0; 32];
         self.core.request_id.next(&mut request_id);
         let forwarding = Forwarding {
@@ -75,6 +84,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let (mut exchange, orders) = self.begin(arrival, route, upstream, facts);
         exchange.request_id = request_id;
         exchange.target = target;
+        exchange.lease = Some(lease);
         exchange.request = Some(buf);
         exchange.upload = Upload::new(source);
         exchange.bytes_in = taken as u64;
@@ -92,6 +102,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         intake: Intake,
     ) -> Result<Option<(Box<Exchange>, Orders)>, Answer> {
         let request = arrival.request.facts;
+        let client = session.client.address;
+        self.check_targets(arrival.snapshot, route.id as usize, upstream, client)
+            .map_err(answer_of)?;
         let (collected, source) = match request.body {
             RequestBody::Length(n) => {
                 let limit = arrival.snapshot.settings.buffer_memory;
@@ -142,21 +155,6 @@ impl<E: Engine> Kit<'_, '_, E> {
         (exchange, orders)
     }
 
-    /// The target that is next in turn.
-    pub(super) fn choose_target(&mut self, route: usize, snapshot: &Rc<Pinned>) -> usize {
-        // A body that was collected across a reload goes to the first target of the old
-        // configuration: turns are kept for the new one only.
-        if !Rc::ptr_eq(snapshot, &self.core.snapshot) {
-            return 0;
-        }
-        self.core
-            .balancers
-            .get_mut(route)
-            .and_then(Option::as_mut)
-            .and_then(|balancer| balancer.next(|_| true))
-            .unwrap_or(0)
-    }
-
     fn fresh_exchange(
         &mut self,
         snapshot: &Rc<Pinned>,
@@ -176,7 +174,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 kept: Vec::new(),
                 request_id: [0; 32],
                 target: 0,
+                lease: None,
+                tried: Tried::none(),
                 dials: 0,
+                first_address: 0,
                 address: None,
                 upstream: None,
                 request: None,
@@ -201,6 +202,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.facts = facts;
         exchange.started = started;
         exchange.kept.clear();
+        exchange.lease = None;
+        exchange.tried = Tried::none();
         exchange.dials = 0;
         exchange.address = None;
         exchange.upstream_busy = false;

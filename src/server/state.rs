@@ -11,6 +11,7 @@ use super::collected::Collected;
 use super::Pinned;
 use crate::http::{HeadScanner, RequestFacts};
 use crate::policy::bulkhead::Permit;
+use crate::policy::pool::{Lease, Tried};
 use crate::policy::settings::Route;
 use crate::proxy::transaction::Transaction;
 
@@ -38,8 +39,15 @@ pub struct Exchange {
     pub request_id: [u8; 32],
     /// Index of the target tried last.
     pub target: usize,
-    /// How often an address of the target was dialled.
+    /// Its place at that target, from the choice until the request has ended or toron answers in
+    /// the upstream's place.
+    pub lease: Option<Lease>,
+    /// Targets tried before.
+    pub tried: Tried,
+    /// How many of the target's addresses were dialled.
     pub dials: usize,
+    /// Which of them was the first, to be taken modulo their number.
+    pub first_address: usize,
     /// The address of the upstream connection in use, or of the last.
     pub address: Option<SocketAddr>,
     /// The upstream connection.

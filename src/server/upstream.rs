@@ -127,10 +127,18 @@ impl Connections {
             .min()
     }
 
-    /// All idle connections.
+    /// Idle connections to endpoints for which `holds`.
     #[must_use]
-    pub fn idle_tokens(&self) -> Vec<Token> {
-        self.idle.values().flatten().copied().collect()
+    pub fn idle_where(&self, holds: impl Fn(u32) -> bool) -> Vec<Token> {
+        let chosen = self.idle.iter().filter(|(&endpoint, _)| holds(endpoint));
+        chosen.flat_map(|(_, list)| list).copied().collect()
+    }
+
+    /// Forgets that there have been endpoints for which `holds` and to which no idle connection is
+    /// left.
+    pub fn forget(&mut self, holds: impl Fn(u32) -> bool) {
+        self.idle
+            .retain(|&endpoint, list| !list.is_empty() || !holds(endpoint));
     }
 
     /// Idle connections.
@@ -191,6 +199,12 @@ mod tests {
         assert!(all.park(a, Time(0), KEEP, 1));
         assert!(!all.park(b, Time(0), KEEP, 1));
         assert!(!all.park(b, Time(0), Duration::ZERO, 9));
-        assert_eq!(all.idle_tokens(), [a]);
+        assert_eq!(all.idle_where(|endpoint| endpoint == 1), [a]);
+        assert_eq!(all.idle_where(|endpoint| endpoint != 1), []);
+        all.forget(|_| true);
+        assert_eq!(all.idle_len(), 1);
+        all.remove(a);
+        all.forget(|_| true);
+        assert!(all.idle.is_empty());
     }
 }

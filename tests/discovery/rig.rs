@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,6 @@ const KEY: &str = "rig";
 pub struct Named {
     pub addr: SocketAddr,
     stopping: Arc<AtomicBool>,
-    served: Arc<AtomicUsize>,
 }
 
 impl Named {
@@ -34,30 +33,21 @@ impl Named {
     pub fn on(listener: TcpListener, name: &str) -> Self {
         let addr = listener.local_addr().expect("address");
         let stopping = Arc::new(AtomicBool::new(false));
-        let served = Arc::new(AtomicUsize::new(0));
-        let (stops, serves, name) = (Arc::clone(&stopping), Arc::clone(&served), name.to_owned());
+        let (stops, name) = (Arc::clone(&stopping), name.to_owned());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if stops.load(Ordering::SeqCst) {
                     return;
                 }
-                let (serves, name) = (Arc::clone(&serves), name.clone());
-                std::thread::spawn(move || say(&stream, &name, &serves));
+                let name = name.clone();
+                std::thread::spawn(move || say(&stream, &name));
             }
         });
-        Named {
-            addr,
-            stopping,
-            served,
-        }
+        Named { addr, stopping }
     }
 
     pub fn port(&self) -> u16 {
         self.addr.port()
-    }
-
-    pub fn served(&self) -> usize {
-        self.served.load(Ordering::SeqCst)
     }
 }
 
@@ -68,13 +58,12 @@ impl Drop for Named {
     }
 }
 
-fn say(stream: &TcpStream, name: &str, served: &AtomicUsize) {
+fn say(stream: &TcpStream, name: &str) {
     let mut out = stream;
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         if !line.is_empty() {
             continue;
         }
-        served.fetch_add(1, Ordering::SeqCst);
         let answer = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}",
             name.len()

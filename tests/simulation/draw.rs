@@ -180,6 +180,9 @@ fn request(r: &mut Random, id: usize, scale: usize, gentle: bool, last: bool) ->
         Route::Up,
         Route::Dead,
         Route::Fixed,
+        Route::Pool,
+        Route::Pool,
+        Route::Pool,
     ];
     let route = pick(r, if gentle { &routes[..7] } else { &routes });
     let http10 = one_in(r, 12);

@@ -12,7 +12,7 @@ use crate::plan::{End, Fate, Framing, Intake, Request, Route};
 use crate::setup;
 
 /// All answers that the configuration can bring about.
-const ANSWERS: [Answer; 20] = [
+const ANSWERS: [Answer; 21] = [
     Answer::BufferMemory,
     Answer::BadRequest,
     Answer::RequestTimeout,
@@ -31,6 +31,7 @@ const ANSWERS: [Answer; 20] = [
     Answer::NotFound,
     Answer::MethodNotAllowed,
     Answer::RouteFull,
+    Answer::TargetsFull,
     Answer::Healthy,
     Answer::Draining,
 ];
@@ -149,8 +150,8 @@ fn canned(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledger) {
         response.head.field("content-type"),
         Some("application/json")
     );
-    if *answer == Answer::RouteFull {
-        return full(id, response, ledger);
+    if matches!(answer, Answer::RouteFull | Answer::TargetsFull) {
+        return full(id, *answer, response, ledger);
     }
     not_early(now, id, *answer, ledger);
     let fate = request.fate();
@@ -168,10 +169,14 @@ fn canned(now: Time, id: usize, response: &Response<'_>, ledger: &mut Ledger) {
     blames(request, *answer, ledger);
 }
 
-/// The route had no slot (I13): whether it should have had one, the scene's own count tells.
-fn full(id: usize, response: &Response<'_>, ledger: &mut Ledger) {
+/// The route had no slot (I13), or its targets no room (R19): whether there should have been some,
+/// the scene's own count tells.
+fn full(id: usize, answer: Answer, response: &Response<'_>, ledger: &mut Ledger) {
     let request = &ledger.plan.requests[id];
-    assert!(matches!(request.route, Route::One | Route::Up));
+    match answer {
+        Answer::TargetsFull => assert_eq!(request.route, Route::Pool),
+        _ => assert!(matches!(request.route, Route::One | Route::Up)),
+    }
     assert!(request.malformed.is_none());
     assert_eq!(response.head.field("retry-after"), Some("5"));
     assert_eq!(ledger.entries[id].begun, 0, "refused and forwarded");

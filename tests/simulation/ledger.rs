@@ -29,6 +29,9 @@ pub struct Tally {
     pub cut: u64,
     pub none: u64,
     pub tunnels: u64,
+    /// Turns after which some target was out, and on trial.
+    pub out: u64,
+    pub trial: u64,
     pub turns: u64,
 }
 

@@ -4,7 +4,7 @@
 //!   plan     what a seed does: requests, responses, faults, behaviour of every peer
 //!   client ──▶ toron::server::Server on the simulated engine ──▶ origin
 //!      └──────────── judge, ledger: what may come of what ─────────┘
-//!   stage    a calm world for tests of one rule: timing/
+//!   stage    a calm world for tests of one rule: timing/, targets
 //!   scene    one seed from the first SYN to the last close, and what must be left then: nothing
 //! ```
 //!
@@ -23,6 +23,7 @@ mod scene;
 mod segmentation;
 mod setup;
 mod stage;
+mod targets;
 mod timing;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -50,6 +51,8 @@ fn sum(a: Tally, b: Tally) -> Tally {
         cut: a.cut + b.cut,
         none: a.none + b.none,
         tunnels: a.tunnels + b.tunnels,
+        out: a.out + b.out,
+        trial: a.trial + b.trial,
         turns: a.turns + b.turns,
     }
 }
@@ -102,6 +105,8 @@ fn every_seed_keeps_the_promises() {
         tally.cut,
         tally.none,
         tally.tunnels,
+        tally.out,
+        tally.trial,
     ] {
         assert!(seldom > count / 50, "{tally:?}");
     }

@@ -26,6 +26,8 @@ pub enum Route {
     Dead,
     /// `/pair`: a dead target and a live one, one retry; a high ceiling.
     Pair,
+    /// `/pool`: a dead target between two live ones that take a request at a time each; two retries.
+    Pool,
     /// `/fixed`: answered by toron.
     Fixed,
 }
@@ -141,6 +143,7 @@ impl Request {
             Route::Limited => "/limited",
             Route::Dead => "/dead",
             Route::Pair => "/pair",
+            Route::Pool => "/pool",
             Route::Fixed => "/fixed",
         };
         format!("{prefix}/r{}?q=%2F{}", self.id, self.id)
@@ -358,7 +361,7 @@ impl Request {
             End::CloseSilently => Fate::Planned,
             _ if early => Fate::Open,
             // Sent again to the dead target, if it may be.
-            End::CutHead(..) if self.route == Route::Pair => Fate::Open,
+            End::CutHead(..) if matches!(self.route, Route::Pair | Route::Pool) => Fate::Open,
             End::CutHead(..) if self.reply.interims.is_empty() && self.response().1 == 0 => {
                 Fate::Canned(Answer::UpstreamClosed)
             }

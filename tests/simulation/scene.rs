@@ -1,10 +1,13 @@
 //! One seed, from the first SYN to the last close.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use toron::policy::pool::Standing;
+use toron::policy::settings::RouteKind;
 use toron::policy::snapshot::Snapshot;
 use toron::server::shared::Shared;
 use toron::server::{Message, Server};
@@ -65,7 +68,8 @@ struct Scene {
 }
 
 /// Plays a seed and checks everything.
-pub fn play(seed: u64, snapshot: &Arc<Snapshot>, traces: bool) -> Tally {
+pub fn play(seed: u64, snapshot: &Snapshot, traces: bool) -> Tally {
+    let snapshot = &setup::anew(snapshot);
     let plan = Plan::new(seed);
     if traces {
         eprintln!("{plan:#?}");
@@ -109,6 +113,37 @@ impl Scene {
         assert!(self.turns < TURNS, "the server spins");
         self.ended |= self.machine.reactor.step(until).unwrap();
         self.check_slots();
+        self.check_targets();
+    }
+
+    /// No target is above its cap (R19); without probes one of each route is up, and one request at
+    /// a time is the trial of another (R20).
+    fn check_targets(&mut self) {
+        let (mut held, mut out, mut trial) = (0, 0, 0);
+        let mut up = HashSet::new();
+        for (route, target, state) in self.snapshot.targets() {
+            let RouteKind::Upstream(upstream) = &route.kind else {
+                continue;
+            };
+            let (in_flight, url) = (state.in_flight(), target.url());
+            let cap = upstream.target_max_concurrency.unwrap_or(u32::MAX);
+            assert!(in_flight <= cap, "{in_flight} in flight at {url}");
+            held += in_flight as usize;
+            match state.standing() {
+                Standing::Up => drop(up.insert(route.id)),
+                Standing::Out => out = 1,
+                Standing::OnTrial => {
+                    trial = 1;
+                    assert!(in_flight > 0, "the trial of {url} is lost");
+                }
+            }
+        }
+        assert!(held <= self.server().counts().exchanges, "{held} places");
+        let pools = self.snapshot.table.routes().iter();
+        let pools = pools.filter(|route| matches!(route.kind, RouteKind::Upstream(_)));
+        assert_eq!(up.len(), pools.count(), "a route without any target");
+        self.ledger.tally.out += out;
+        self.ledger.tally.trial += trial;
     }
 
     /// No route is above its cap (I12), and whatever holds a slot has a client connection (I14).

@@ -159,7 +159,7 @@ impl Echo {
 fn play(snapshot: &Arc<Snapshot>, seed: u64, cuts: &[(usize, Duration)]) -> Outcome {
     let (bytes, requests) = stream(seed);
     let world = World::new(seed, Faults::none());
-    let mut machine = machine(&world, snapshot, 64, seed);
+    let mut machine = machine(&world, &setup::anew(snapshot), 64, seed);
     let doors: Vec<RemoteListener> = UPSTREAMS[..3]
         .iter()
         .map(|address| world.remote_listen(address.parse().unwrap(), 16).unwrap())

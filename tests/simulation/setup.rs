@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use toron::control::config::{self, Inputs};
 use toron::control::resolve::Endpoints;
+use toron::policy::router::compile;
+use toron::policy::settings::Route;
 use toron::policy::snapshot::Snapshot;
 
 /// The client's header block (`server.read_timeout` is the smaller one).
@@ -79,6 +81,13 @@ routes:
     retries: 1
     max_body_bytes: 8MiB
     max_concurrency: -1
+  - prefix: /pool
+    targets: [http://127.0.1.1:81, http://127.0.1.9:89, http://127.0.1.3:83]
+    algorithm: least_conn
+    target_max_concurrency: 1
+    retries: 2
+    consecutive_failures: 1
+    cooldown_period: 300ms
   - prefix: /fixed
     status: 200
     body: fixed
@@ -87,6 +96,14 @@ routes:
 /// The snapshot.
 pub fn snapshot() -> Arc<Snapshot> {
     load(CONFIG, ROUTES)
+}
+
+/// The same configuration with counters and health of its own: nothing goes from one seed to the
+/// next.
+pub fn anew(snapshot: &Snapshot) -> Arc<Snapshot> {
+    let routes = snapshot.table.routes().iter();
+    let table = compile(routes.map(|route| Route::clone(route)).collect()).table;
+    Arc::new(Snapshot::new(Arc::clone(&snapshot.settings), table))
 }
 
 /// The snapshot of two files.
@@ -107,10 +124,10 @@ pub fn load(config: &str, routes: &str) -> Arc<Snapshot> {
 }
 
 /// The longest a session may last after every peer has stopped acting: a request may be dialled
-/// twice, sent up to three times (a stale connection, another target), wait for its upstream before
+/// three times, sent up to four times (a stale connection, other targets), wait for its upstream before
 /// and in its response, for the client to send and to take it; several may be in the buffer; then
 /// comes an idle time or lingering.
 pub fn longest() -> Duration {
-    let request = 2 * CONNECT + 3 * (RESPONSE_HEADER + UPSTREAM_IDLE) + READ + WRITE + UPGRADE_IDLE;
+    let request = 3 * CONNECT + 4 * (RESPONSE_HEADER + UPSTREAM_IDLE) + READ + WRITE + UPGRADE_IDLE;
     REQUESTS * request + HEADER + IDLE + CONTINUE_AND_LINGER
 }

@@ -1,8 +1,10 @@
 //! A calm world with one server, for tests that play both sides by hand and know the time of
 //! everything to the tick.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use toron::policy::snapshot::Snapshot;
 use toron_reactor::sim::{Faults, Remote, RemoteListener, World};
 use toron_reactor::{Time, Wheel};
 
@@ -33,13 +35,31 @@ impl Stage {
             .map(|key| format!("    {key}\n"))
             .collect();
         let routes = format!("routes:\n  - prefix: /\n    target: http://{TARGET}\n{keys}");
+        Stage::of(&setup::load(config, &routes))
+    }
+
+    /// One with this configuration, whose routes may go anywhere.
+    pub fn of(snapshot: &Arc<Snapshot>) -> Stage {
         let world = World::new(1, Faults::none());
         let door = world.remote_listen(TARGET.parse().unwrap(), 16).unwrap();
-        let machine = machine(&world, &setup::load(config, &routes), 64, 1);
+        let machine = machine(&world, snapshot, 64, 1);
         Stage {
             world,
             machine,
             door,
+        }
+    }
+
+    /// Another upstream.
+    pub fn listen(&self, at: &str) -> RemoteListener {
+        self.world.remote_listen(at.parse().unwrap(), 16).unwrap()
+    }
+
+    /// The next connection that comes by a door.
+    pub fn at(&mut self, door: &RemoteListener, within: Duration) -> Peer {
+        match self.look(within, |_| door.accept()) {
+            Some((_, remote)) => Peer::new(remote),
+            None => panic!("no connection to {} within {within:?}", door.addr()),
         }
     }
 

@@ -6,17 +6,6 @@ const NOT_IN_EFFECT: &[&str] = &[
     "server.explain_header",
     "server.watch",
     "logging.format=json",
-    "routes[].algorithm=least_conn",
-    "routes[].algorithm=random_two",
-    "routes[].algorithm=ip_hash",
-    "routes[].target_max_concurrency",
-    "routes[].health_check_path",
-    "routes[].health_check_interval",
-    "routes[].health_check_timeout",
-    "routes[].consecutive_failures",
-    "routes[].cooldown_period",
-    "routes[].passive_statuses",
-    "routes[].when_all_down",
 ];
 
 /// How a warning about one of them ends.

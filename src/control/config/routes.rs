@@ -431,8 +431,9 @@ fn read_algorithm(s: &Section<'_>) -> Algorithm {
 fn read_health(s: &Section<'_>) -> Health {
     let secs = Duration::from_secs;
     let check_path = s.string("health_check_path");
-    if check_path.is_some_and(|path| !path.starts_with('/')) {
-        let text = "routes[].health_check_path must begin with a slash";
+    if check_path.is_some_and(|path| !Health::is_path(path)) {
+        let text = "routes[].health_check_path must begin with a slash, and hold neither white \
+                    space nor a fragment";
         s.report.fault(s.value_mark("health_check_path"), text);
     }
     let mut passive_statuses = Vec::new();

@@ -38,6 +38,7 @@ impl Transaction {
             self.connect_at = None;
             self.connect_failed_by_time(now, out);
         } else if due(self.response_header_at) {
+            out.push(Order::Blame);
             self.answer(now, Verdict::ResponseHeaderTimeout, out);
         } else if due(self.reading.deadline()) {
             self.client_too_slow = true;
@@ -54,7 +55,11 @@ impl Transaction {
     }
 
     fn connect_failed_by_time(&mut self, now: Time, out: &mut Orders) {
-        if !self.connect_elsewhere(now, out) {
+        if self.other_address {
+            return self.dial_next(now, out);
+        }
+        out.push(Order::Blame);
+        if !self.connect_elsewhere(now, Verdict::ConnectFailed, out) {
             self.answer_without_close(now, Verdict::ConnectFailed, out);
         }
     }

@@ -62,6 +62,11 @@ fn every_input() -> Vec<Input> {
         Input::ConnectFailed(ConnectFailure::Failed),
         Input::ConnectFailed(ConnectFailure::NoAddress),
         Input::ConnectFailed(ConnectFailure::NoResources),
+        Input::ConnectFailed(ConnectFailure::TargetsFull),
+        Input::ConnectFailed(ConnectFailure::TargetsUnhealthy),
+        Input::Dialling { more: false },
+        Input::Dialling { more: true },
+        Input::NoOtherTarget,
         Input::HeadSent,
         Input::Received {
             bytes: 10,
@@ -135,11 +140,12 @@ fn every_input() -> Vec<Input> {
 /// What makes two transactions behave alike, times reduced to "set or not".
 fn shape(t: &Transaction) -> String {
     format!(
-        "{:?} {:?} {} {} {} {} {} {} {} {:?} {:?} {:?} {:?}",
+        "{:?} {:?} {} {} {:?} {} {} {} {} {} {:?} {:?} {:?} {:?}",
         t.upload,
         t.download,
         t.finished,
         t.retries_left,
+        (t.failure, t.other_address),
         t.reused,
         t.resent,
         t.source_done,
@@ -289,6 +295,7 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
             );
         }
     }
+    check_blame(before, input, &list);
     for order in &list {
         if let Order::Finish(Ending {
             client,
@@ -334,6 +341,27 @@ fn check_step(before: &Transaction, input: Input, after: &Transaction, orders: &
             context()
         );
     }
+}
+
+/// A target is blamed for what it did, once, and for nothing that toron or the client did (R20).
+fn check_blame(before: &Transaction, input: Input, list: &[Order]) {
+    let context = || format!("{before:?}\n--{input:?}-->\n{list:?}");
+    let blames = list.iter().filter(|o| **o == Order::Blame).count();
+    assert!(blames <= 1, "{}", context());
+    let its_own = if let Input::UpstreamGone { response_begun } = input {
+        // A stale connection is replaced once, or costs a request that cannot be repeated.
+        !before.reused || response_begun
+    } else if input == Input::Tick {
+        list.iter().any(|order| {
+            let timeouts = [Verdict::ConnectFailed, Verdict::ResponseHeaderTimeout];
+            let elsewhere = matches!(order, Order::Connect { .. });
+            elsewhere || timeouts.iter().any(|v| *order == Order::Answer(*v))
+        })
+    } else {
+        input == Input::ConnectFailed(ConnectFailure::Failed) && !before.other_address
+    };
+    let waits = matches!(before.download, Download::Waiting | Download::Interim);
+    assert_eq!(blames == 1, its_own && waits, "{}", context());
 }
 
 /// A deadline that has come does something, or the timer would fire at every turn.
@@ -745,11 +773,13 @@ fn i23_the_next_target_is_tried_then_502() {
                 other_target: false
             },
             Order::CloseUpstream,
+            Order::Blame,
             Order::Connect {
                 fresh: false,
                 other_target: true
             },
             Order::CloseUpstream,
+            Order::Blame,
             Order::Answer(Verdict::ConnectFailed),
         ]
     );
@@ -787,6 +817,7 @@ fn i24_the_wait_for_the_response_begins_when_the_request_is_sent() {
     assert_eq!(
         orders,
         [
+            Order::Blame,
             Order::CloseUpstream,
             Order::Answer(Verdict::ResponseHeaderTimeout)
         ]

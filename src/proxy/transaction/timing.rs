@@ -232,6 +232,7 @@ fn i25_while_waiting_only_the_response_header_timeout_runs() {
         ..limits()
     };
     let timeout = [
+        Order::Blame,
         Order::CloseUpstream,
         Order::Answer(Verdict::ResponseHeaderTimeout),
     ];
@@ -341,6 +342,7 @@ fn i26_does_not_outlive_the_upload() {
         .due(
             91_000,
             &[
+                Order::Blame,
                 Order::CloseUpstream,
                 Order::Answer(Verdict::ResponseHeaderTimeout),
             ],
