@@ -10,6 +10,18 @@ packages=()
 need() { # need PROGRAM PACKAGE
   command -v "$1" >/dev/null || packages+=("$2")
 }
+# A container engine and what its images are made of. netavark is not in PATH.
+containers() {
+  need podman podman
+  need runc runc
+  need conmon conmon
+  [ -x /usr/lib/podman/netavark ] || [ -x /usr/libexec/podman/netavark ] || packages+=(netavark)
+  [ -x /usr/lib/podman/aardvark-dns ] || [ -x /usr/libexec/podman/aardvark-dns ] \
+    || packages+=(aardvark-dns)
+  need iptables iptables
+  need busybox busybox-static
+  need strip binutils
+}
 need nginx nginx-light
 need wrk wrk
 need haproxy haproxy
@@ -19,6 +31,7 @@ need unshare util-linux
 need sysctl procps
 need ip iproute2
 need ethtool ethtool
+containers
 
 if [ ${#packages[@]} -eq 0 ]; then
   exit 0
@@ -50,4 +63,5 @@ need unshare util-linux
 need sysctl procps
 need ip iproute2
 need ethtool ethtool
+containers
 [ ${#packages[@]} -eq 0 ] || fail "they are not there although they were installed"

@@ -95,28 +95,28 @@ fn process(settings: &Settings) -> Vec<(&'static str, Vec<String>)> {
 /// Which socket would be used; none is opened.
 fn containers(settings: &DiscoverySettings) -> Vec<String> {
     let candidates = candidates_here(settings);
-    let socket = match find(&candidates) {
-        Some((candidate, _)) => {
-            let rootless = if candidate.rootless {
-                " (without root: published ports only)"
-            } else {
-                ""
-            };
-            format!("{}{rootless}", candidate.path.display())
-        }
+    let mut parts = match find(&candidates) {
+        Some((candidate, _)) if candidate.rootless => vec![
+            candidate.path.display().to_string(),
+            "without root: published ports only".to_owned(),
+        ],
+        Some((candidate, _)) => vec![candidate.path.display().to_string()],
         None => {
-            let places = candidates.iter().map(|c| c.path.display().to_string());
-            format!(
-                "no socket now at {}",
-                places.collect::<Vec<_>>().join(" or ")
-            )
+            let mut places: Vec<String> = candidates
+                .iter()
+                .map(|c| c.path.display().to_string())
+                .collect();
+            if let Some(first) = places.first_mut() {
+                first.insert_str(0, "no socket now at ");
+            }
+            places
         }
     };
-    let mut parts = vec![
-        socket,
-        format!("list every {}", show_duration(settings.poll_interval)),
-        format!("weight {}", settings.default_weight),
-    ];
+    parts.push(format!(
+        "list every {}",
+        show_duration(settings.poll_interval)
+    ));
+    parts.push(format!("weight {}", settings.default_weight));
     parts.extend(settings.network.iter().map(|n| format!("network {n}")));
     parts
 }

@@ -41,7 +41,7 @@ pub struct Fake {
 impl Fake {
     /// A running container as Docker lists it, in the machine's network.
     pub fn docker(name: &str, port: u16, labels: &[(&str, &str)]) -> Self {
-        let id = format!("{:0<12}", name.replace('-', "0"));
+        let id = format!("id-{name}");
         let mut all = serde_json::Map::new();
         all.insert("toron.enable".to_owned(), "true".into());
         all.insert("toron.port".to_owned(), port.to_string().into());

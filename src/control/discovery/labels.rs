@@ -180,6 +180,13 @@ fn read_section(
         host,
         prefix,
     };
+    if matches!(asked.prefix.as_str(), "/health" | "/metrics") {
+        fault(
+            &s,
+            "prefix",
+            &format!("this route wins over the built-in {}", asked.prefix),
+        );
+    }
     s.finish();
     let below_internal = asked.prefix == "/internal" || asked.prefix.starts_with("/internal/");
     if asked.host == HostPattern::Any && asked.prefix == "/" {
