@@ -15,6 +15,8 @@ use fake::{Fake, FakeEngine, Lists};
 use rig::{await_that, container, socket_dir, Named, Toron};
 use serde_json::json;
 use support::setup::Engine;
+use support::upstream::Upstream;
+use support::PATIENCE;
 
 /// Events are what is tested: the poll must not help.
 const SELDOM: &str = ", poll_interval: 60s";
@@ -226,6 +228,37 @@ fn d5_an_address_that_comes_late_is_seen_without_an_event() {
     assert!(reason.contains("no address"), "{reason}");
     fake.set_silently(vec![late("127.0.0.1")]);
     toron.await_body("/api", "", "a");
+}
+
+/// A container that has the address of one that is gone: connections kept to that one are not its.
+#[test]
+fn d5_a_kept_connection_is_not_used_for_another_container() {
+    for engine in Engine::ALL {
+        let (_dir, socket) = socket_dir();
+        let upstream = Upstream::start();
+        let web = |id: &str| {
+            let mut web = Fake::docker("web", upstream.addr.port(), &[API]);
+            web.id = id.to_owned();
+            web.entry["Id"] = json!(id);
+            web
+        };
+        let fake = FakeEngine::start(&socket, vec![web("first")]);
+        let toron = Toron::start(engine, &socket, SELDOM, "");
+        let id = |state: &serde_json::Value| container(state, "web")["id"].clone();
+        // A connection that the upstream would keep, for as long as anybody likes.
+        assert_eq!(toron.get("/api", "").0, 200);
+        let requests = |n: usize| upstream.connections()[n].requests.len();
+        assert_eq!((upstream.connections().len(), requests(0)), (1, 1));
+        fake.set(vec![web("second")]);
+        toron.await_discovery("the other one", |s| id(s) == "second");
+        assert_eq!(toron.get("/api", "").0, 200);
+        assert_eq!(
+            (upstream.connections().len(), requests(0), requests(1)),
+            (2, 1, 1)
+        );
+        // Nor is it left open.
+        assert!(upstream.wait_for(PATIENCE, |all| all[0].ended.is_some()));
+    }
 }
 
 /// Podman's list: no kind of network, no exposed ports, no health.
