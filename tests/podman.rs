@@ -197,7 +197,7 @@ fn the_four_examples_work_as_written_on_io_uring() {
     }
 }
 
-const LABEL: &[&str] = &["toron.prefix=/api"];
+const LABEL: &[&str] = &["toron.prefix=/api", "toron.response_header_timeout=5s"];
 
 /// Podman's service is away for a while: nothing is lost, and what changed meanwhile holds soon.
 #[test]
@@ -229,6 +229,28 @@ fn d2_d4_podman_is_stopped_and_started_again() {
     let connects = state["connects"].as_u64().unwrap() - before;
     println!("effective {took:?} after the service listens, {connects} connects");
     assert!(connects < 20, "{connects} connects");
+}
+
+/// A paused replica costs the requests that are on their way to it, and no others.
+fn pause(podman: &Podman, toron: &Toron) {
+    let load = Load::start(toron.addr, "/api");
+    toron.await_body("/api", "", "two");
+    podman.run(&["pause", "two"]);
+    let state = toron.await_discovery("two is out", |s| {
+        container(s, "two")["route"] == Value::Null
+    });
+    let reason = container(&state, "two")["reason"].as_str().unwrap();
+    assert!(reason.contains("not running (paused)"), "{reason}");
+    for _ in 0..50 {
+        assert_eq!(toron.get("/api", ""), (200, "one".to_owned()));
+    }
+    podman.run(&["unpause", "two"]);
+    toron.await_body("/api", "", "two");
+    let outcome = load.stop();
+    println!("paused: {outcome:?}");
+    let late = outcome.failed.get("504").copied().unwrap_or(0);
+    let others = outcome.failed.len() - usize::from(late > 0);
+    assert!(others == 0 && late <= load::CLIENTS as usize, "{outcome:?}");
 }
 
 /// Replicas are stopped, killed, restarted and added while requests come: none fails, as long as one
@@ -266,6 +288,7 @@ fn under_load(engine: Engine) {
     println!("{} on {engine:?}: {outcome:?}", outcome.good);
     assert!(outcome.good > 100, "{outcome:?}");
     assert!(outcome.failed.is_empty(), "{outcome:?}");
+    pause(&podman, &toron);
     podman.run(&["rm", "-f", "-a", "-t", "2"]);
     toron.await_status("/api", "", 404);
     await_that("no upstream connection is left", || {

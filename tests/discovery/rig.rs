@@ -22,6 +22,17 @@ use crate::support::{listen, TempDir, PATIENCE};
 
 const KEY: &str = "rig";
 
+/// Names the test that runs in namespaces of its own.
+pub const INSIDE: &str = "TORON_TEST_INSIDE";
+
+/// A directory of the test's own: in namespaces its PID does not tell it from others.
+pub fn scratch(what: &str) -> TempDir {
+    match std::env::var(INSIDE) {
+        Ok(test) => TempDir::new(&format!("{what}-{test}")),
+        Err(_) => TempDir::new(what),
+    }
+}
+
 /// A server whose every answer is its name.
 pub struct Named {
     pub addr: SocketAddr,
@@ -103,7 +114,7 @@ impl Toron {
     }
 
     pub fn with(engine: Engine, discovery: &str, routes: &str) -> Self {
-        let dir = TempDir::new("discovery");
+        let dir = scratch("discovery");
         let path = dir.join("config.yaml");
         std::fs::write(&path, config(engine, discovery, routes)).expect("write config.yaml");
         let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));

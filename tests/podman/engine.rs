@@ -4,11 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::rig::{scratch, INSIDE};
 use crate::support::process::{OnDrop, Process};
 use crate::support::TempDir;
-
-/// Set where the namespaces are.
-const INSIDE: &str = "TORON_TEST_INSIDE";
 
 /// Runs this very test again in namespaces of its own. `true` if that is done, so that there is
 /// nothing left to do; `false` inside.
@@ -40,7 +38,7 @@ pub fn ran_inside(test: &str) -> bool {
         .args(["bash", "-c", script])
         .arg(this)
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1");
+        .env(INSIDE, test);
     let out = command.output().expect("run unshare (util-linux)");
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     println!("{}", said(&out.stdout));
@@ -74,7 +72,7 @@ exec /toron serve -c /tmp/config.yaml"#;
 impl Podman {
     /// Sets it up, and makes the images that `tags` name, all alike.
     pub fn start(tags: &[&str]) -> Self {
-        let dir = TempDir::new("podman");
+        let dir = scratch("podman");
         let at = |name: &str| dir.join(name).display().to_string();
         // No init system and no registry; rlimits as they are, since raising them needs a capability.
         let containers = format!(

@@ -11,7 +11,7 @@ use crate::support::client::Client;
 use crate::support::{soak, PATIENCE};
 
 /// Connections.
-const CLIENTS: u32 = 8;
+pub const CLIENTS: u32 = 8;
 
 #[derive(Debug, Default)]
 pub struct Outcome {
