@@ -18,7 +18,7 @@
 //! | [`policy`] | decisions and what holds: routes, balancing, settings; pure |
 //! | [`proxy`] | the life of one request as a state machine, without descriptor, clock or allocation |
 //! | [`server`] | where HTTP meets descriptors: orders become operations, completions become inputs |
-//! | [`control`] | what is not traffic: files, names, logs, signals |
+//! | [`control`] | what is not traffic: files, containers, names, logs, signals |
 //! | [`origin`] | the test origin, `toron upstream` |
 //! | [`bench`] | the load generator, `toron bench` |
 //! | [`tune`] | what the kernel allows, why it matters, how to change it and put it back: `toron tune` |

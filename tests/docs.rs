@@ -41,7 +41,6 @@ const RULES: &[(&str, &[&str])] = &[
         "I37",
         &["routes[].stream_request_body", "server.buffer_memory"],
     ),
-    ("R6", &["discovery=on"]),
     ("F3", &["firewall.adaptive_rate_limit"]),
     ("F4", &["firewall.client_ip_header"]),
 ];
@@ -310,12 +309,7 @@ fn settings_without_effect_are_marked() {
     let mut marked = |row: &Row, line: &str| {
         let mut line = line.to_owned();
         for name in not_in_effect() {
-            let name_of_value = if *name == "discovery=on" {
-                "discovery.enabled=true"
-            } else {
-                name
-            };
-            let (key, what) = match name_of_value.split_once('=') {
+            let (key, what) = match name.split_once('=') {
                 Some((key, value)) => (key, format!("`{value}`")),
                 None => (*name, format!("`{}`", first_cell_key(&line))),
             };

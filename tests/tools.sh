@@ -22,6 +22,16 @@ look() {
   need ethtool ethtool
   # The one that the tests run, whatever else PATH has: Debian's packages are for it alone.
   /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || packages+=(python3-prometheus-client)
+  # A container engine and what its images are made of. netavark is not in PATH.
+  need podman podman
+  need runc runc
+  need conmon conmon
+  [ -x /usr/lib/podman/netavark ] || [ -x /usr/libexec/podman/netavark ] || packages+=(netavark)
+  [ -x /usr/lib/podman/aardvark-dns ] || [ -x /usr/libexec/podman/aardvark-dns ] \
+    || packages+=(aardvark-dns)
+  need iptables iptables
+  need busybox busybox-static
+  need strip binutils
 }
 look
 

@@ -4,6 +4,8 @@
 pub mod admin;
 pub mod check;
 pub mod config;
+pub mod discovered;
+pub mod discovery;
 pub mod effective;
 pub mod explain;
 pub mod logs;

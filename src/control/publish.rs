@@ -4,17 +4,24 @@
 //! own; whichever changes, all routes are compiled together into one snapshot that takes the place
 //! of the one before in one step, and what routes keep over changes is handed on.
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use toron_reactor::Running;
 
 use super::config::finding::Finding;
+use super::config::inherited::Inherited;
 use super::config::{files, load, Inputs, Loaded, Rejected};
+use super::discovered::Discovered;
+use super::discovery::container::Container;
+use super::discovery::watch::{Sink, Status};
 use super::probe::Prober;
 use super::resolve::{Endpoints, Resolver};
-use crate::policy::router::{compile, Clash};
+use crate::policy::discovery::DiscoveryView;
+use crate::policy::router::compile;
 use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
 use crate::policy::snapshot::{Counters, SharedSnapshot, Snapshot};
 use crate::server::metrics::reloads::Reloads;
@@ -46,10 +53,14 @@ pub struct Applied {
 /// Publishes snapshots. Shared by all threads that have changes to make.
 #[derive(Debug)]
 pub struct Publisher {
+    /// For the threads that this one starts.
+    me: Weak<Publisher>,
     inputs: Inputs,
     /// Those that the process started with: some of them hold until it ends.
     started: Arc<Settings>,
     snapshot: SharedSnapshot,
+    /// Where what was discovered is shown.
+    view: Arc<ArcSwapOption<DiscoveryView>>,
     /// Those to be told; none before they have started.
     reactors: OnceLock<Running<Message>>,
     /// Where reloads are counted.
@@ -65,49 +76,64 @@ pub struct Publisher {
 #[derive(Debug)]
 struct State {
     settings: Arc<Settings>,
+    inherited: Inherited,
     files: Vec<Arc<Route>>,
-    discovered: Vec<Route>,
+    /// `None` while discovery is off.
+    discovered: Option<Discovered>,
+    /// How often discovery was switched on.
+    discoveries: u64,
     kept: Kept,
     /// Replaced, and perhaps still in use by requests that began with them.
     retired: Vec<Arc<Snapshot>>,
 }
 
 impl Publisher {
-    /// For the configuration in `snapshot`, which was read from `inputs` and is already in force.
+    /// For the configuration in `snapshot`, which was read from `inputs`, is already in force and has
+    /// its routes inherit `inherited`.
     #[must_use]
-    pub fn new(inputs: Inputs, snapshot: SharedSnapshot, kept: Kept, resolver: Resolver) -> Self {
+    pub fn new(
+        inputs: Inputs,
+        snapshot: SharedSnapshot,
+        inherited: Inherited,
+        kept: Kept,
+        resolver: Resolver,
+        view: Arc<ArcSwapOption<DiscoveryView>>,
+    ) -> Arc<Self> {
         let first = snapshot.load_full();
         let prober = Prober::default();
         prober.watch(&first);
         let state = State {
             settings: Arc::clone(&first.settings),
+            inherited,
             files: first.table.routes().to_vec(),
-            discovered: Vec::new(),
+            discovered: None,
+            discoveries: 0,
             kept,
             retired: Vec::new(),
         };
-        Publisher {
+        Arc::new_cyclic(|me| Publisher {
+            me: Weak::clone(me),
             inputs: Inputs {
                 reactors: Some(first.settings.worker_pool_size),
                 ..inputs
             },
             started: Arc::clone(&first.settings),
             snapshot,
+            view,
             reactors: OnceLock::new(),
             reloads: OnceLock::new(),
             resolver,
             prober,
             reloading: Mutex::new(()),
             state: Mutex::new(state),
-        }
+        })
     }
 
     /// From now on `reactors` are told of every change.
     pub fn tell(&self, reactors: Running<Message>) {
         // They may have begun with a snapshot that has been replaced since.
-        self.reactors
-            .get_or_init(|| reactors)
-            .send(|_| Message::Changed);
+        let reactors = self.reactors.get_or_init(|| reactors);
+        reactors.send(|_| Message::Changed);
     }
 
     /// The files that are read, the configuration first.
@@ -142,7 +168,10 @@ impl Publisher {
     fn try_reload(&self) -> Result<Applied, Rejected> {
         let _one_at_a_time = lock(&self.reloading);
         let Loaded {
-            snapshot, warnings, ..
+            snapshot,
+            warnings,
+            inherited,
+            ..
         } = load(&self.inputs, &mut lock(&self.state).kept.endpoints)?;
         let settings = Arc::clone(&snapshot.settings);
         let needs_restart = needs_restart(&self.started, &settings);
@@ -152,8 +181,14 @@ impl Publisher {
         let resolved = self.resolver.wait_until_tried(FIRST_RESOLVE);
         let mut state = lock(&self.state);
         state.settings = settings;
+        state.inherited = inherited;
         state.files = snapshot.table.routes().to_vec();
+        if let Err(error) = self.set_discovery(&mut state) {
+            log::error!("reload: discovery cannot be started: {error}");
+        }
+        state.work_out();
         self.publish(&mut state);
+        self.show(&mut state);
         Ok(Applied {
             warnings,
             needs_restart,
@@ -161,17 +196,65 @@ impl Publisher {
         })
     }
 
-    /// Replaces the routes that discovery made. Returns those of them that routes of the files
-    /// shadow.
-    pub fn discovered(&self, routes: Vec<Route>) -> Vec<Clash> {
+    /// Begins to look for containers if the configuration has it so, and waits until that was done
+    /// once, but not longer than `limit`. Fails if a thread cannot be made.
+    pub fn start_discovery(&self, limit: Duration) -> io::Result<()> {
         let mut state = lock(&self.state);
-        state.discovered = routes;
-        self.publish(&mut state)
+        self.set_discovery(&mut state)?;
+        let first = state.discovered.as_ref().map(|d| d.watcher().first_look());
+        self.show(&mut state);
+        drop(state);
+        if let Some(first) = first {
+            // Late is no fault: routes come when they come.
+            let _ = first.recv_timeout(limit);
+        }
+        Ok(())
     }
 
-    fn publish(&self, state: &mut State) -> Vec<Clash> {
-        let files = state.files.iter().map(|route| Route::clone(route));
-        let made = compile(files.chain(state.discovered.iter().cloned()).collect());
+    /// Switches discovery on or off, as the settings say, or has it go on with others.
+    fn set_discovery(&self, state: &mut State) -> io::Result<()> {
+        match (&state.settings.discovery, &mut state.discovered) {
+            (None, discovered) => *discovered = None,
+            (Some(settings), Some(discovered)) => discovered.set(settings),
+            (Some(settings), discovered) => {
+                state.discoveries += 1;
+                let number = state.discoveries;
+                let sink = Box::new(ToPublisher {
+                    publisher: Weak::clone(&self.me),
+                    number,
+                });
+                *discovered = Some(Discovered::start(number, settings.clone(), sink)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes news of the discovery with this number.
+    fn news(&self, number: u64, status: &Status, list: Option<&[Container]>) -> Vec<String> {
+        let mut state = lock(&self.state);
+        let Some(discovered) = state.discovered.as_mut().filter(|d| d.number == number) else {
+            return Vec::new();
+        };
+        if discovered.take(status, list) && state.work_out() {
+            self.publish(&mut state);
+        }
+        self.show(&mut state);
+        let discovered = state.discovered.as_ref();
+        let unfinished = discovered.map_or(Vec::new(), Discovered::unfinished);
+        drop(state);
+        self.free_retired();
+        unfinished
+    }
+
+    fn publish(&self, state: &mut State) {
+        let mut routes: Vec<Route> = state.files.iter().map(|r| Route::clone(r)).collect();
+        if let Some(discovered) = &state.discovered {
+            routes.extend_from_slice(discovered.routes());
+        }
+        let made = compile(routes);
+        if let Some(discovered) = &mut state.discovered {
+            discovered.set_shadowed(&made.shadowed);
+        }
         let mut snapshot = Snapshot::new(Arc::clone(&state.settings), made.table);
         snapshot.keep_counters(&mut state.kept.counters);
         self.prober.watch(&snapshot);
@@ -179,7 +262,42 @@ impl Publisher {
         if let Some(reactors) = self.reactors.get() {
             reactors.send(|_| Message::Changed);
         }
-        made.shadowed
+    }
+
+    fn show(&self, state: &mut State) {
+        let view = state.discovered.as_mut().map(Discovered::show);
+        self.view.store(view.map(Arc::new));
+    }
+}
+
+impl State {
+    /// Works out what was discovered anew. `true` if it is other routes than before.
+    fn work_out(&mut self) -> bool {
+        let Some(discovered) = &mut self.discovered else {
+            return false;
+        };
+        let methods = self.files.iter().flat_map(|route| &route.methods);
+        let endpoints = &mut self.kept.endpoints;
+        // By the container's id: an address that another one had before is another endpoint (D5).
+        discovered.work_out(
+            &self.inherited,
+            methods.cloned().collect(),
+            &mut |at, id| endpoints.get_identified(&at.ip().to_string(), at.port(), id),
+        )
+    }
+}
+
+/// Hands news to the publisher, as long as there is one.
+#[derive(Debug)]
+struct ToPublisher {
+    publisher: Weak<Publisher>,
+    number: u64,
+}
+
+impl Sink for ToPublisher {
+    fn news(&self, status: &Status, list: Option<&[Container]>) -> Vec<String> {
+        let publisher = self.publisher.upgrade();
+        publisher.map_or(Vec::new(), |p| p.news(self.number, status, list))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::policy::discovery::DiscoverySettings;
 use crate::policy::settings::{
     EngineChoice, FixedResponse, HalfClose, LimitSources, Limits, LogSink, Route, RouteKind, SetBy,
     Settings, Upstream,
@@ -14,6 +15,7 @@ use crate::policy::snapshot::Snapshot;
 use super::config::pending::is_pending;
 use super::config::routes::show_key;
 use super::config::values::{show_duration, show_size};
+use super::discovery::socket::{candidates_here, find};
 
 /// Columns of a line.
 pub const WIDTH: usize = 100;
@@ -84,7 +86,39 @@ fn process(settings: &Settings) -> Vec<(&'static str, Vec<String>)> {
     if settings.via {
         lines.push(("via", vec!["on".to_owned()]));
     }
+    if let Some(discovery) = &settings.discovery {
+        lines.push(("discovery", containers(discovery)));
+    }
     lines
+}
+
+/// Which socket would be used; none is opened.
+fn containers(settings: &DiscoverySettings) -> Vec<String> {
+    let candidates = candidates_here(settings);
+    let mut parts = match find(&candidates) {
+        Some((candidate, _)) if candidate.rootless => vec![
+            candidate.path.display().to_string(),
+            "without root: published ports only".to_owned(),
+        ],
+        Some((candidate, _)) => vec![candidate.path.display().to_string()],
+        None => {
+            let mut places: Vec<String> = candidates
+                .iter()
+                .map(|c| c.path.display().to_string())
+                .collect();
+            if let Some(first) = places.first_mut() {
+                first.insert_str(0, "no socket now at ");
+            }
+            places
+        }
+    };
+    parts.push(format!(
+        "list every {}",
+        show_duration(settings.poll_interval)
+    ));
+    parts.push(format!("weight {}", settings.default_weight));
+    parts.extend(settings.network.iter().map(|n| format!("network {n}")));
+    parts
 }
 
 fn idle(settings: &Settings) -> String {

@@ -28,6 +28,9 @@ use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{Message, Server};
 
+/// How long the start waits for the list of containers: until then their requests get a 404.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
 /// Runs the server until it is told to end.
 #[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
@@ -96,8 +99,6 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     }
     let (access_log, log_writer) = open_access_log(&settings, &reopeners)?;
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
-    let publisher = Publisher::new(inputs, Arc::clone(&snapshot), kept, resolver);
-    let publisher = Arc::new(publisher);
     let cores = toron_reactor::sys::process::cores();
     let active = cores.min(settings.worker_pool_size);
     let shared = Shared::new(snapshot, settings.worker_pool_size, active, access_log);
@@ -105,6 +106,15 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         let place = u32::try_from(settings.listen.len()).unwrap_or(u32::MAX);
         shared.admin_listener.get_or_init(|| place);
     }
+    let publisher = Publisher::new(
+        inputs,
+        Arc::clone(&shared.snapshot),
+        loaded.inherited,
+        kept,
+        resolver,
+        Arc::clone(&shared.discovery),
+    );
+    publisher.start_discovery(FIRST_LOOK)?;
     shared
         .started
         .store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
@@ -113,6 +123,7 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     publisher.tell(pool.running());
     let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
     let answering = office(&shared, &pool, &reloads).start()?;
+    // Whoever waits for these lines may use the admin API.
     for (listener, place) in listeners.iter().zip(0..) {
         let what = match shared.admin_listener.get() {
             Some(&admin) if admin == place => "for the admin API ",

@@ -12,6 +12,7 @@ pub mod by_route;
 pub mod cidr;
 pub mod counter;
 pub mod demand;
+pub mod discovery;
 pub mod explain;
 pub mod firewall;
 pub mod limit;

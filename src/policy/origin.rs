@@ -9,13 +9,16 @@ use std::sync::Arc;
 pub struct Place {
     /// The file as named on the command line, or found.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// Line, from 1; 0 where `file` names the whole place (a container).
     pub line: u32,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match self.line {
+            0 => f.write_str(&self.file),
+            line => write!(f, "{}:{line}", self.file),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 
 use super::cidr::{Cidr, CidrSet};
+use super::discovery::DiscoverySettings;
 use super::firewall::Rules;
 pub use super::origin::{LimitSources, Origin, Place, ProcessSources, SetBy};
 
@@ -139,6 +140,8 @@ pub struct Settings {
     pub client_ip_header: String,
     /// What holds for client addresses.
     pub firewall: Rules,
+    /// How containers are found; `None` is not at all.
+    pub discovery: Option<DiscoverySettings>,
     /// Log settings.
     pub logging: Logging,
     /// Built-in endpoints.

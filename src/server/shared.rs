@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use toron_reactor::Stats;
 
 use super::access_log::AccessLog;
@@ -10,6 +11,7 @@ use super::admin::desk::Desk;
 use super::ledger::Ledger;
 use super::metrics::cells::Cells;
 use super::metrics::reloads::Reloads;
+use crate::policy::discovery::DiscoveryView;
 use crate::policy::firewall::{Firewall, Flood};
 use crate::policy::memory::BufferMemory;
 use crate::policy::snapshot::SharedSnapshot;
@@ -27,6 +29,8 @@ pub struct Shared {
     pub gauges: Vec<Gauges>,
     /// Where access-log lines go, if anywhere.
     pub access_log: Option<AccessLog>,
+    /// What discovery has to show; `None` while it is off.
+    pub discovery: Arc<ArcSwapOption<DiscoveryView>>,
     /// Number of the listener that is the admin API's own; where there is none, the API is on the
     /// others.
     pub admin_listener: OnceLock<u32>,
@@ -69,6 +73,7 @@ impl Shared {
             flood: Arc::default(),
             gauges: (0..reactors).map(|_| Gauges::default()).collect(),
             access_log,
+            discovery: Arc::default(),
             admin_listener: OnceLock::new(),
             desk: Desk::default(),
             memory: BufferMemory::new(),

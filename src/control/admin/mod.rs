@@ -8,6 +8,7 @@
 //!          params   queries and bodies, as names and values
 //! ```
 
+mod discovery;
 mod explain;
 mod firewall;
 mod params;
@@ -102,6 +103,7 @@ struct Endpoint {
 const ENDPOINTS: &[Endpoint] = &[
     get("/internal/api/status", status::answer),
     get("/internal/api/routes", routes::answer),
+    get("/internal/api/discovery", discovery::answer),
     get("/internal/api/refusals", |office, _| {
         Ok(Reply::json(200, office.shared.ledger.to_json()))
     }),

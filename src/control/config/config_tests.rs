@@ -502,7 +502,7 @@ fn what_has_no_effect_yet_is_said_once_each() {
 fn discovery_alone_needs_no_routes() {
     let (_, table, warnings) = load_texts("discovery: {}", "").unwrap();
     assert!(table.routes().is_empty());
-    assert_eq!(warnings, ["c:1:1: discovery: on is not in effect yet"]);
+    assert!(warnings.is_empty(), "{warnings:?}");
     assert!(load_texts("discovery: {enabled: no}", "").is_err());
     assert!(load_texts("", "").map(|_| ()).unwrap_err()[0].starts_with("c: there are no routes"));
 }

@@ -174,10 +174,11 @@ pub fn allowed_keys(word: &str, section: &str, known: &[&str]) -> String {
         "routes[]" | "targets[]" | "header_deadline_response" => "routes",
         section => section.split('.').next().unwrap_or(section),
     };
-    let list = format!(
-        "{}, …: {count} keys, see docs/configuration.md#{page}",
-        known.join(", ")
-    );
+    let place = match section {
+        "toron" => "docs/operations.md#labels".to_owned(),
+        _ => format!("docs/configuration.md#{page}"),
+    };
+    let list = format!("{}, …: {count} keys, see {place}", known.join(", "));
     bracket(&list, &meant)
 }
 

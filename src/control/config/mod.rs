@@ -3,7 +3,7 @@
 //! ```text
 //! yaml     text → tree with places
 //! section  tree → typed values; faults for what does not fit, unknown keys
-//! process  server, proxy, firewall, discovery, admin, logging
+//! process  server, proxy, admin, logging (firewall and discovery: files of their own)
 //! routes   routes: entries, targets, limits with what they inherit (inherited)
 //! mod      files, precedence between them, rules across routes
 //! ```
@@ -11,6 +11,7 @@
 //! Every fault of both files is found in one run; nothing is ignored silently.
 
 pub mod addresses;
+pub mod discovery;
 pub mod fields;
 pub mod finding;
 pub mod firewall;
@@ -37,6 +38,7 @@ use crate::policy::settings::{Place, Route, RouteKind, SetBy, Settings};
 use crate::policy::snapshot::Snapshot;
 
 use finding::{Finding, Findings, Mark};
+use inherited::Inherited;
 use routes::{show_key, ReadRoute};
 use section::{Report, Section};
 use yaml::Node;
@@ -83,6 +85,8 @@ pub struct Loaded {
     pub snapshot: Snapshot,
     /// What the operator should know.
     pub warnings: Vec<Finding>,
+    /// What routes inherit that are not written in the files.
+    pub inherited: Inherited,
     /// The files it was read from.
     pub files: Vec<PathBuf>,
 }
@@ -169,14 +173,15 @@ pub fn known_keys() -> BTreeSet<String> {
 }
 
 fn finish(
-    made: Option<(Settings, Table)>,
+    made: Option<(Settings, Inherited, Table)>,
     findings: Findings,
     files: Vec<PathBuf>,
 ) -> Result<Loaded, Rejected> {
     let is_good = findings.is_good();
     let (faults, warnings) = findings.into_sorted();
     match made {
-        Some((settings, table)) if is_good => Ok(Loaded {
+        Some((settings, inherited, table)) if is_good => Ok(Loaded {
+            inherited,
             snapshot: Snapshot::new(Arc::new(settings), table),
             warnings,
             files,
@@ -306,7 +311,7 @@ fn assemble(
     inputs: &Inputs,
     endpoints: &mut Endpoints,
     findings: &Findings,
-) -> Option<(Settings, Table)> {
+) -> Option<(Settings, Inherited, Table)> {
     let config = texts.iter().find(|text| text.role == Role::Config);
     let routes_file = texts.iter().find(|text| text.role == Role::Routes);
     let root = config.and_then(|text| text.section(findings));
@@ -349,7 +354,8 @@ fn assemble(
         }
         root.finish();
     }
-    let nowhere = process.routes.is_none() && routes_file.is_none() && !process.discovery;
+    let nowhere =
+        process.routes.is_none() && routes_file.is_none() && process.settings.discovery.is_none();
     if let Some(text) = config.filter(|_| usable && nowhere) {
         let message = "there are no routes: neither routes: here nor routes.yaml beside this file \
                        (name one with --routes)";
@@ -364,7 +370,7 @@ fn assemble(
     for clash in &made.duplicates {
         report_duplicate(clash, &marks, findings);
     }
-    usable.then_some((process.settings, made.table))
+    usable.then_some((process.settings, process.inherited, made.table))
 }
 
 /// R5. The later place is the one to mend.

@@ -2,7 +2,7 @@
 //! a setting work deletes it here. `toron check` and `toron serve` warn about each that is written.
 
 /// `section.key`, or `section.key=value` where only that value has no effect yet.
-const NOT_IN_EFFECT: &[&str] = &["discovery=on"];
+const NOT_IN_EFFECT: &[&str] = &[];
 
 /// How a warning about one of them ends.
 pub const NOT_YET: &str = "is not in effect yet";

@@ -10,6 +10,7 @@ use crate::policy::settings::{
 };
 
 use super::addresses::{parse_ip, parse_listen, read_cidrs};
+use super::discovery;
 use super::firewall::{self, Firewall};
 use super::inherited::{Inherited, Sourced, CHUNKED_MODES, DEFAULT_MAX_BODY_BYTES};
 use super::section::{Section, LONGEST};
@@ -21,8 +22,6 @@ pub struct Process<'a> {
     pub settings: Settings,
     /// What routes inherit.
     pub inherited: Inherited,
-    /// Whether discovery is switched on, so that there may be no route in the files.
-    pub discovery: bool,
     /// `routes`, if they stand here.
     pub routes: Option<&'a Node>,
 }
@@ -46,7 +45,7 @@ pub fn read<'a>(root: Section<'a>, admin_key: Option<&str>) -> Process<'a> {
     let transport = below(&proxy, "transport", "proxy.transport");
     proxy.finish();
     let firewall = firewall::read(below(&root, "firewall", "firewall"));
-    let discovery = read_discovery(&root);
+    let discovery = discovery::read(&root);
     let admin = read_admin(below(&root, "admin", "admin"), admin_key);
     let logging = read_logging(below(&root, "logging", "logging"));
     root.known("routes");
@@ -61,13 +60,13 @@ pub fn read<'a>(root: Section<'a>, admin_key: Option<&str>) -> Process<'a> {
         .map(|mode| (mode, transport.origin(key, SetBy::Transport)))
         .or(of_server);
     let inherited = read_inherited(&server, &transport, &firewall, mode);
-    let settings = read_settings(&server, &transport, &inherited, firewall, admin, logging);
+    let mut settings = read_settings(&server, &transport, &inherited, firewall, admin, logging);
+    settings.discovery = discovery;
     server.finish();
     transport.finish();
     Process {
         settings,
         inherited,
-        discovery,
         routes,
     }
 }
@@ -200,6 +199,7 @@ fn read_settings(
         trusted_proxies: firewall.trusted_proxies,
         client_ip_header: firewall.client_ip_header,
         firewall: firewall.rules,
+        discovery: None,
         logging,
         admin: admin.0,
         sources,
@@ -383,31 +383,4 @@ fn check_log_path(logging: &Section<'_>, key: &'static str, path: &Path) {
         "logging.{key}: \"{shown}\" {wrong} (allowed: a file, there or not, in a folder that exists)"
     );
     logging.report.fault(logging.value_mark(key), text);
-}
-
-/// Checks the block and tells whether discovery is on (D1: a block without `enabled` is).
-fn read_discovery(root: &Section<'_>) -> bool {
-    let Some(discovery) = root.section("discovery", "discovery") else {
-        return false;
-    };
-    let engines = [("auto", ()), ("docker", ()), ("podman", ())];
-    let enabled = discovery.boolean("enabled").unwrap_or(true);
-    let engine = discovery.string("engine");
-    if let Some(name) = engine.filter(|name| matches!(*name, "containerd" | "cri-o" | "crio")) {
-        let text = format!(
-            "discovery.engine: {name} speaks gRPC, not the Docker API (allowed: auto, docker, podman)"
-        );
-        discovery.report.fault(discovery.value_mark("engine"), text);
-    } else {
-        discovery.choice("engine", &engines, 3);
-    }
-    discovery.string("socket_path");
-    discovery.duration("poll_interval");
-    discovery.integer("default_weight", 1..=1000);
-    discovery.string("network");
-    discovery.finish();
-    if enabled {
-        root.note_pending_value("discovery", "on");
-    }
-    enabled
 }

@@ -151,7 +151,8 @@ fn read_route(
 }
 
 /// The label of a route: host, prefix, methods, fields.
-fn label(route: &Route) -> String {
+#[must_use]
+pub fn label(route: &Route) -> String {
     let mut name = show_key(route);
     if name.len() > MAX_NAME {
         let cut = (0..=MAX_NAME - 3)
@@ -227,13 +228,20 @@ fn read_kind(s: &Section<'_>) -> Option<Kind> {
 
 fn read_host(s: &Section<'_>) -> HostPattern {
     let text = s.string("host").unwrap_or("");
+    parse_host(text).unwrap_or_else(|| bad_host(s, text))
+}
+
+/// A host as it is written on a route: a name, `*.` and a name, or an IPv6 literal in brackets,
+/// each with or without a port; nothing is every host.
+#[must_use]
+pub fn parse_host(text: &str) -> Option<HostPattern> {
     let lower = text.to_ascii_lowercase();
     let (name, port) = match lower.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => match port.parse() {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => {
                 (name, Some(number))
             }
-            _ => return bad_host(s, text),
+            _ => return None,
         },
         _ => (lower.as_str(), None),
     };
@@ -245,22 +253,22 @@ fn read_host(s: &Section<'_>) -> HostPattern {
     let is_name = |n: &str| n.len() <= 253 && n.split('.').all(label);
     let bracketed = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
     match (name.strip_prefix("*."), bracketed) {
-        _ if lower.is_empty() => HostPattern::Any,
-        (Some(suffix), _) if is_name(suffix) => HostPattern::Wildcard {
+        _ if lower.is_empty() => Some(HostPattern::Any),
+        (Some(suffix), _) if is_name(suffix) => Some(HostPattern::Wildcard {
             suffix: suffix.to_owned(),
             port,
-        },
+        }),
         (None, Some(inside)) if inside.parse::<std::net::Ipv6Addr>().is_ok() => {
-            HostPattern::Exact {
+            Some(HostPattern::Exact {
                 name: name.to_owned(),
                 port,
-            }
+            })
         }
-        (None, None) if is_name(name) => HostPattern::Exact {
+        (None, None) if is_name(name) => Some(HostPattern::Exact {
             name: name.to_owned(),
             port,
-        },
-        _ => bad_host(s, text),
+        }),
+        _ => None,
     }
 }
 

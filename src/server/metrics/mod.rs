@@ -8,7 +8,7 @@
 //!  cells      numbers of one reactor        policy::route_stats   numbers of one route and reactor
 //!     ▼                                        ▼
 //!  family     a row: name, kind, help, samples; the tables of them:
-//!     │       requests, connections, firewall, inside (with reloads, process)
+//!     │       requests, connections, firewall, discovery, inside (with reloads, process)
 //!     ▼
 //!  cursor     writes the families one after the other, a piece at a time
 //!     ▼          └ text   how samples look in either format
@@ -25,6 +25,7 @@ pub mod cells;
 pub mod connections;
 mod count;
 pub mod cursor;
+pub mod discovery;
 mod expose;
 pub mod family;
 pub mod firewall;
@@ -43,9 +44,10 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
 }
 
 /// The tables of metrics.
-const TABLES: [&[Family]; 4] = [
+const TABLES: [&[Family]; 5] = [
     requests::FAMILIES,
     connections::FAMILIES,
     firewall::FAMILIES,
+    discovery::FAMILIES,
     inside::FAMILIES,
 ];
