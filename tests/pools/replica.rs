@@ -32,6 +32,8 @@ struct State {
     probes: usize,
     sockets: Vec<(u64, TcpStream)>,
     accepted: u64,
+    /// Threads that serve a connection.
+    serving: usize,
     stopping: bool,
 }
 
@@ -79,6 +81,7 @@ impl Replica {
                 probes: 0,
                 sockets: Vec::new(),
                 accepted: 0,
+                serving: 0,
                 stopping: false,
             }),
             changed: Condvar::new(),
@@ -116,6 +119,8 @@ impl Replica {
             let _ = socket.shutdown(std::net::Shutdown::Read);
         }
         self.shared.changed.notify_all();
+        // What had arrived may still be read: nobody answers it from here on.
+        self.await_state("an end", |state| state.serving == 0);
     }
 
     pub fn behave(&self, behaviour: Behaviour) {
@@ -188,11 +193,16 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         state.accepted += 1;
         let id = state.accepted;
         state.sockets.push((id, kept));
+        state.serving += 1;
         drop(state);
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {
             serve(&stream, &shared);
-            shared.lock().sockets.retain(|(other, _)| *other != id);
+            drop(stream);
+            let mut state = shared.lock();
+            state.sockets.retain(|(other, _)| *other != id);
+            state.serving -= 1;
+            drop(state);
             shared.changed.notify_all();
         });
     }
@@ -212,6 +222,9 @@ fn serve(mut stream: &TcpStream, shared: &Shared) {
         let is_probe = bytes.starts_with(b"GET /healthz ");
         bytes.clear();
         let mut state = shared.lock();
+        if state.stopping {
+            return;
+        }
         let behaviour = if is_probe {
             state.probes += 1;
             Behaviour::Answer(state.health)
