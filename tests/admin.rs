@@ -339,6 +339,60 @@ fn routes_are_told_in_order_of_matching() {
     });
 }
 
+/// A target that refuses connections is out, and both the list and the explanation say so.
+#[test]
+fn the_health_of_targets_is_told() {
+    both(|engine| {
+        let closed = support::listen().local_addr().unwrap();
+        let place = start(engine, |settings| {
+            let target = settings.routes[0].target.clone();
+            settings.further_routes = format!(
+                "  - {{prefix: /two, targets: ['http://{target}', 'http://{closed}'], consecutive_failures: 1}}\n"
+            );
+        });
+        let two = |routes: Value| {
+            routes
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|r| r["prefix"] == "/two")
+                .cloned()
+                .unwrap()
+        };
+        let health = |route: &Value| {
+            let all = route["target_health"].as_array().unwrap().clone();
+            all.iter()
+                .map(|t| t["health"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            health(&two(get(&place, "/internal/api/routes"))),
+            ["up", "up"]
+        );
+        // One reactor or the other begins with it.
+        let deadline = Instant::now() + PATIENCE;
+        while health(&two(get(&place, "/internal/api/routes"))) != ["up", "out"] {
+            assert_eq!(
+                ask_at(place.toron.addr, "GET /two HTTP/1.1", b"").status,
+                200
+            );
+            assert!(Instant::now() < deadline, "it stays up");
+        }
+        let route = two(get(&place, "/internal/api/routes"));
+        assert_eq!(
+            route["target_health"][1]["target"],
+            format!("http://{closed}")
+        );
+        let told = get(&place, "/internal/api/explain?url=http%3A%2F%2Ft%2Ftwo");
+        let note = json!(format!("target http://{closed}: out after 1 failures"));
+        assert!(
+            told["notes"].as_array().unwrap().contains(&note),
+            "{}",
+            told["notes"]
+        );
+    });
+}
+
 /// Much longer than a buffer: it is sent in pieces, and requests beside it are answered meanwhile.
 #[test]
 fn ten_thousand_routes_come_whole() {
@@ -533,15 +587,32 @@ fn the_admin_api_may_have_a_listener_of_its_own() {
         let with_key = |path: &str| format!("GET {path} HTTP/1.1\nX-Toron-Admin-Key: {KEY}");
         let status = |addr, path: &str| ask_at(addr, &with_key(path), b"").status;
         assert_eq!(status(place.toron.addr, "/internal/api/status"), 404);
+        let mut scraper = connect_from("127.0.0.3", place.toron.addr);
+        scraper.send(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n", PATIENCE);
+        assert!(scraper.receive_responses(1, PATIENCE));
+        assert_eq!(scraper.parsed().responses[0].status, 404);
+        drop(scraper);
         assert!(place.upstream.connections().is_empty(), "it went upstream");
         // The firewall's limits are for traffic: the operator gets in while they are reached.
+        let await_places = |taken: u64| {
+            let deadline = Instant::now() + PATIENCE;
+            let open = || {
+                value(&ask_at(admin, &with_key("/internal/api/status"), b""))
+                    ["firewall_connections"]
+                    .clone()
+            };
+            while open() != taken {
+                assert!(Instant::now() < deadline, "{} places are taken", open());
+            }
+        };
+        await_places(0);
         let full: Vec<Client> = (0..2)
             .map(|_| connect_from("127.0.0.5", place.toron.addr))
             .collect();
+        await_places(2);
         for _ in 0..5 {
             assert_eq!(status(admin, "/internal/api/status"), 200);
         }
-        assert_eq!(status(place.toron.addr, "/metrics"), 404);
         assert_eq!(status(admin, "/metrics"), 200);
         assert_eq!(status(admin, "/health"), 200);
         assert_eq!(status(admin, "/"), 404);
@@ -551,6 +622,7 @@ fn the_admin_api_may_have_a_listener_of_its_own() {
         );
         // Whoever is not inside the subnets is no operator.
         drop(full);
+        await_places(0);
         let mut outside = connect_from("127.0.0.4", admin);
         outside.send(
             with_key("/internal/api/status")

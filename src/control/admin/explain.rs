@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::params::Params;
 use super::{json, Fault, Office};
 use crate::control::explain::{of, Asked};
+use crate::policy::pool::Standing;
 use crate::policy::settings::Route;
 use crate::policy::snapshot::Snapshot;
 use crate::server::admin::desk::{Question, Reply};
@@ -28,9 +29,11 @@ pub(super) fn answer(office: &Office, question: &Question) -> Result<Reply, Faul
     let mut told = of(&snapshot, &asked);
     told.notes
         .extend(blocked(office, &snapshot, &told.request.client));
-    let name = told.route.as_ref().map(|route| route.place.clone());
-    told.notes
-        .extend(name.and_then(|place| slots(&snapshot, &place)));
+    let place = told.route.as_ref().map(|route| route.place.clone());
+    if let Some(place) = place {
+        told.notes.extend(slots(&snapshot, &place));
+        told.notes.extend(targets_out(&snapshot, &place));
+    }
     Ok(json(&told))
 }
 
@@ -57,5 +60,19 @@ fn slots(snapshot: &Snapshot, place: &str) -> Option<String> {
     Some(match route.limits.max_concurrency {
         None => format!("requests in flight on the route: {taken}"),
         Some(cap) => format!("slots of the route in use: {taken} of {cap}{}", full(cap)),
+    })
+}
+
+/// Which targets of the route take no requests at this moment.
+fn targets_out<'s>(snapshot: &'s Snapshot, place: &'s str) -> impl Iterator<Item = String> + 's {
+    let out = snapshot.targets().filter(move |(route, _, state)| {
+        state.standing() != Standing::Up && route.origin.to_string() == place
+    });
+    out.map(|(_, target, state)| {
+        let (url, standing) = (target.url(), state.standing().as_str());
+        format!(
+            "target {url}: {standing} after {} failures",
+            state.failures()
+        )
     })
 }

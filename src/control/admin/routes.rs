@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::{Fault, Office};
 use crate::control::effective::{limits, LimitTable};
-use crate::policy::settings::{Route, RouteKind};
+use crate::policy::settings::{Route, RouteKind, Upstream};
+use crate::policy::snapshot::Snapshot;
 use crate::server::admin::desk::{Question, Reply};
 
 #[derive(Serialize)]
@@ -23,6 +24,8 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     targets: Vec<String>,
+    /// In the order of the targets.
+    target_health: Vec<Target>,
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,13 +35,40 @@ struct Entry<'a> {
     cap: Option<u32>,
 }
 
-fn entry(route: &Route, in_flight: u32) -> Entry<'_> {
+#[derive(Serialize)]
+struct Target {
+    target: String,
+    /// `up`, `out` or `trial`.
+    health: &'static str,
+    /// In a row.
+    failures: u32,
+    in_flight: u32,
+}
+
+/// The state of the targets of a route.
+fn target_health(snapshot: &Snapshot, upstream: &Upstream, route: &Route) -> Vec<Target> {
+    let pool = snapshot.pool(route.id as usize);
+    let states = pool.map_or(&[][..], |pool| pool.targets());
+    let pairs = upstream.targets.iter().zip(states);
+    pairs
+        .map(|(target, state)| Target {
+            target: target.url(),
+            health: state.standing().as_str(),
+            failures: state.failures(),
+            in_flight: state.in_flight(),
+        })
+        .collect()
+}
+
+fn entry<'s>(snapshot: &Snapshot, route: &'s Route, in_flight: u32) -> Entry<'s> {
     let (mut targets, mut weights) = (Vec::new(), Vec::new());
     let (mut status, mut algorithm) = (None, None);
+    let mut health = Vec::new();
     let kind = match &route.kind {
         RouteKind::Upstream(upstream) => {
             targets.extend(upstream.targets.iter().map(|target| target.url()));
             weights.extend(upstream.targets.iter().map(|target| target.weight));
+            health = target_health(snapshot, upstream, route);
             algorithm = Some(upstream.algorithm.as_str());
             "upstream"
         }
@@ -59,6 +89,7 @@ fn entry(route: &Route, in_flight: u32) -> Entry<'_> {
         kind,
         status,
         targets,
+        target_health: health,
         weights: Some(weights).filter(|weights| weights.iter().any(|&weight| weight != 1)),
         algorithm,
         limits: limits(route),
@@ -72,7 +103,7 @@ pub(super) fn answer(office: &Office, _: &Question) -> Result<Reply, Fault> {
     let mut text = b"[".to_vec();
     for (i, (route, in_flight)) in snapshot.in_flight().enumerate() {
         text.extend_from_slice(if i == 0 { b"\n" } else { b",\n" });
-        serde_json::to_writer(&mut text, &entry(route, in_flight))
+        serde_json::to_writer(&mut text, &entry(&snapshot, route, in_flight))
             .map_err(|error| Fault::new(500, error.to_string()))?;
     }
     text.extend_from_slice(b"\n]\n");
