@@ -11,10 +11,10 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use support::backend::{Backend, Peer};
 use support::client::Client;
-use support::readout::{allow_readout, await_readout};
+use support::readout::{allow_readout, await_readout, readout, Readout};
 use support::setup::{Engine, Route, Settings};
 use support::toron::Toron;
-use support::{contains, show, PATIENCE};
+use support::{contains, find, show, PATIENCE};
 
 /// Far more than all buffers between a client and an upstream hold.
 const HUGE: usize = 200_000_000;
@@ -200,28 +200,87 @@ fn i39_a_fin_inside_a_request_ends_the_upstream() {
     });
 }
 
-/// Of an upload that the upstream has stopped taking: more than what is on its way to it, and less
-/// than what fits into all the buffers between.
-const HELD_BACK: usize = 1_000_000;
+/// Sent to an upstream that takes nothing, until toron holds some of it and reads no more.
+const PIECE: usize = 16 * 1024;
 
-/// A FIN behind bytes that toron does not read, because the upstream takes none: it may end a body
-/// that has come whole, so it is the bytes in front of it that must be read first.
+/// Sends pieces of an upload until toron cannot pass them on; says how many.
+fn send_until_held_up(toron: &Toron, client: &mut Client, piece: &[u8]) -> usize {
+    for sent in 1..5_000 {
+        client.send(piece, PATIENCE);
+        // At rest it holds a pipe, or a buffer besides that of the read-out, only if it must.
+        let holds = |r: Readout| r.pipes > 0 || r.buffers > 1;
+        if (0..10).all(|_| holds(readout(toron))) {
+            return sent;
+        }
+    }
+    panic!("the upstream takes everything");
+}
+
+fn chunk() -> Vec<u8> {
+    let mut chunk = b"4000\r\n".to_vec();
+    chunk.resize(chunk.len() + PIECE, b'u');
+    chunk.extend_from_slice(b"\r\n");
+    chunk
+}
+
+/// An upload of this length.
+fn put(length: usize) -> Vec<u8> {
+    format!("PUT /x HTTP/1.1\r\nHost: t.example\r\nContent-Length: {length}\r\n\r\n").into_bytes()
+}
+
+/// A FIN behind bytes that toron does not read, because the upstream takes none, and does not come
+/// to take any: what has come is too little to be the whole body.
 #[test]
-fn i39_a_fin_behind_bytes_that_wait_is_found_behind_them() {
+fn i39_a_fin_inside_a_body_that_is_held_up_ends_the_upstream() {
     on_every_engine(|engine| {
         let backend = Backend::start();
         let toron = toron(engine, backend.addr);
-        let mut pair = pair(&toron, &backend, &spliced_upload(), b"");
-        pair.client.send_until_full(HELD_BACK, PATIENCE);
-        pair.client.shutdown_write();
-        assert!(
-            pair.peer.wait_end().is_some(),
-            "the upstream waits for the rest"
-        );
-        assert!(pair.client.receive_until_end(PATIENCE));
-        assert_eq!(show(&pair.client.received), "");
-        everything_ends(&toron, pair.peer, "FIN behind bytes that wait");
+        for (what, begin, piece) in [
+            ("by splice", put(HUGE), vec![b'u'; PIECE]),
+            ("by copy", copied_upload(), chunk()),
+        ] {
+            let mut pair = pair(&toron, &backend, &begin, b"");
+            send_until_held_up(&toron, &mut pair.client, &piece);
+            pair.client.shutdown_write();
+            everything_ends(&toron, pair.peer, what);
+            assert!(pair.client.receive_until_end(PATIENCE), "{what}");
+            assert_eq!(show(&pair.client.received), "", "{what}");
+        }
     });
+}
+
+/// What stands before the FIN is all of the body: it is passed on when the upstream takes it.
+#[test]
+fn i39_a_whole_body_that_is_held_up_arrives_though_its_client_has_finished() {
+    on_every_engine(|engine| {
+        let backend = Backend::start();
+        let toron = toron(engine, backend.addr);
+        let mut pair = pair(&toron, &backend, &copied_upload(), b"");
+        let pieces = send_until_held_up(&toron, &mut pair.client, &chunk());
+        pair.client.send(b"0\r\n\r\n", PATIENCE);
+        arrives(&toron, pair, |body| body.ends_with(b"\r\n0\r\n\r\n"));
+        // About as much is held up again.
+        let body = vec![b'u'; pieces * PIECE];
+        let mut pair = self::pair(&toron, &backend, &put(body.len()), b"");
+        pair.client.send(&body, PATIENCE);
+        arrives(&toron, pair, |received| {
+            find(received, b"\r\n\r\n").is_some_and(|head| received.len() - head - 4 == body.len())
+        });
+    });
+}
+
+/// The client has sent everything and finishes; the upstream gets it all nevertheless.
+fn arrives(toron: &Toron, mut pair: Pair, is_whole: impl Fn(&[u8]) -> bool) {
+    pair.client.shutdown_write();
+    // For as long as it takes to be noticed.
+    for _ in 0..10 {
+        assert_eq!(readout(toron).exchanges, 1, "it was cut");
+    }
+    assert!(pair.peer.receive_until(is_whole), "cut on its way");
+    pair.peer
+        .send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nOK");
+    assert!(pair.client.receive_until_end(PATIENCE));
+    assert!(pair.client.received.ends_with(b"OK"));
 }
 
 #[test]
@@ -240,6 +299,15 @@ fn i39_a_client_that_goes_during_the_dial_is_noticed() {
         await_readout(&toron, "the request", |r| r.exchanges == 1);
         client.reset();
         await_readout(&toron, "during the dial", |r| r.exchanges == 0);
+        for begun in [put(100_000), copied_upload()] {
+            let mut client = Client::connect(toron.addr, PATIENCE).unwrap();
+            client.send(&begun, PATIENCE);
+            await_readout(&toron, "the request", |r| r.exchanges == 1);
+            client.shutdown_write();
+            await_readout(&toron, "a FIN during the dial", |r| r.exchanges == 0);
+            assert!(client.receive_until_end(PATIENCE));
+            assert_eq!(show(&client.received), "");
+        }
         drop(filling);
     });
 }

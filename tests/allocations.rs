@@ -113,7 +113,7 @@ fn allocations<E: NativeEngine>(case: &Case) -> u64 {
     let loaded = load_texts(&config, Some(&routes), &mut Endpoints::default()).unwrap();
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
     let (log, source) = access_log::channel();
-    let shared = Shared::new(snapshot, 1, 1, E::NAME, case.log.then_some(log));
+    let shared = Shared::new(snapshot, 1, 1, case.log.then_some(log));
     let engine = E::open(&EngineConfig::default()).unwrap();
     let (_address, mailbox) = mailbox();
     let mut reactor = Reactor::new(engine, Server::new(shared, 0, 7), mailbox);

@@ -1,9 +1,12 @@
 //! Which kernel engine is used.
 
 use std::io;
+use std::net::TcpListener;
 
 use crate::epoll::EpollEngine;
 use crate::native::{EngineConfig, NativeEngine};
+use crate::pool::{Pool, PoolConfig};
+use crate::service::Service;
 use crate::uring::UringEngine;
 
 /// Which engine is wanted.
@@ -25,6 +28,17 @@ pub enum Chosen {
     IoUring,
     /// [`EpollEngine`].
     Epoll,
+}
+
+impl Chosen {
+    /// As in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Chosen::IoUring => UringEngine::NAME,
+            Chosen::Epoll => EpollEngine::NAME,
+        }
+    }
 }
 
 impl EngineKind {
@@ -55,6 +69,49 @@ impl EngineKind {
     }
 }
 
+impl<M: Send + 'static> Pool<M> {
+    /// [`Pool::start`] on the engine that is wanted. Says which one runs and why, for the log.
+    ///
+    /// With [`EngineKind::Auto`] io_uring gives way to epoll when not every reactor that accepts gets
+    /// its ring: locked memory may be enough for one and not for all. (One that is woken later and
+    /// gets none leaves its connections to those.) No ring is opened for a try: the kernel takes
+    /// its time to count its memory as free again, which the reactors' own rings would then miss.
+    pub fn start_on<S, F>(
+        kind: EngineKind,
+        config: PoolConfig,
+        listeners: &[TcpListener],
+        make: F,
+    ) -> io::Result<(Self, Chosen, String)>
+    where
+        S: Service<UringEngine, Message = M> + Service<EpollEngine, Message = M>,
+        F: Fn(usize) -> S + Clone + Send + Sync + 'static,
+    {
+        let why = if kind == EngineKind::Epoll {
+            "epoll: as configured".to_owned()
+        } else {
+            let started = Self::start::<UringEngine, S, F>(config.clone(), listeners, make.clone());
+            match started {
+                Ok(pool) => {
+                    let why = match kind {
+                        EngineKind::IoUring => "io_uring: as configured",
+                        _ => "io_uring: the kernel offers all that is needed",
+                    };
+                    return Ok((pool, Chosen::IoUring, why.to_owned()));
+                }
+                Err(error) => {
+                    let why = why_no_ring(&error);
+                    if kind == EngineKind::IoUring {
+                        return Err(io::Error::new(error.kind(), why));
+                    }
+                    format!("epoll: {why}")
+                }
+            }
+        };
+        let pool = Self::start::<EpollEngine, S, F>(config, listeners, make)?;
+        Ok((pool, Chosen::Epoll, why))
+    }
+}
+
 /// Why a ring could not be set up, in words.
 fn why_no_ring(error: &io::Error) -> String {
     match error.raw_os_error() {
@@ -67,7 +124,9 @@ fn why_no_ring(error: &io::Error) -> String {
         Some(libc::EINVAL) => "this kernel's io_uring lacks SINGLE_ISSUER, DEFER_TASKRUN or \
                                buffer rings (EINVAL; Linux 6.1 has them)"
             .to_owned(),
-        Some(libc::ENOMEM) => "no memory for a ring (ENOMEM: RLIMIT_MEMLOCK?)".to_owned(),
+        Some(libc::ENOMEM) => {
+            "no memory for a ring for each reactor that accepts (ENOMEM: RLIMIT_MEMLOCK?)".to_owned()
+        }
         _ => format!("io_uring cannot be set up ({error})"),
     }
 }

@@ -107,6 +107,13 @@ pub enum Op {
         /// The socket.
         fd: Fd,
     },
+    /// Wait until the other end has finished sending, though bytes may stand unread before its end
+    /// of stream, or the connection is broken ([`Outcome::Ready`]; `POLLRDHUP`). How many bytes stand
+    /// there, [`Engine::unread`] tells.
+    ReadHangup {
+        /// The socket.
+        fd: Fd,
+    },
     /// Wait for an empty buffer ([`Outcome::Buffer`]). Only needed after
     /// [`BufferPool::take`] gave none.
     Buffer,
@@ -313,20 +320,22 @@ pub trait Engine {
     /// of stream; `WouldBlock`: wait for [`Op::Readable`].
     fn discard(&mut self, fd: Fd, max: usize) -> io::Result<usize>;
 
-    /// Bytes given to a socket that the other side's kernel has not acknowledged (`SIOCOUTQ`): how
-    /// far behind the peer is, which [`Op::Writable`] does not tell (it waits for a third of the send
-    /// buffer).
-    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize>;
+    /// Bytes that have arrived and were not received yet (`SIOCINQ`).
+    fn unread(&mut self, fd: Fd) -> io::Result<usize>;
+
+    /// Copies bytes that have arrived behind what `buf` holds, as many as a receive would take, and
+    /// leaves them unread (`MSG_PEEK`). `Ok(0)` is end of stream, `WouldBlock` nothing.
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize>;
 
     /// Whether a connection on which nothing is in flight but polls, and perhaps a receive, can be
     /// used: no end of stream, no stray bytes, no error. What a receive has taken already is not
     /// seen here: ask [`Engine::is_pending`] as well.
     fn is_idle(&mut self, fd: Fd) -> bool;
 
-    /// What the other end has acknowledged ([`Engine::unacknowledged`]) since an [`Op::Send`],
-    /// [`Op::Writable`] or [`Engine::splice_out`] began to wait for room on `fd`, or since this was
-    /// last asked. `None`: nothing waits, or the engine keeps no such account (in the simulator room
-    /// in the send buffer is told as soon as there is some).
+    /// What the other end's kernel has acknowledged since an [`Op::Send`], [`Op::Writable`] or
+    /// [`Engine::splice_out`] began to wait for room on `fd`, or since this was last asked. Whoever
+    /// waits is not told of it: there is room again only when a third of the send buffer is free.
+    /// `None`: nothing waits.
     fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged>;
 
     /// Whether an operation has not ended as far as this engine knows: its final event has not been

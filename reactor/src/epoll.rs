@@ -35,7 +35,7 @@ use crate::engine::{
 use crate::native::{Bell, EngineConfig, NativeEngine, Spare};
 use crate::pipe::Pipe;
 use crate::pipes::{self, PipePool};
-use crate::send_queue::SendQueue;
+use crate::send_queue::{queued, SendQueue};
 use crate::slab::{Slab, Token};
 use crate::sys;
 use crate::sys::poll::{Epoll, PollEvent, NO_EVENT};
@@ -115,6 +115,7 @@ enum Poll {
     Readable,
     Writable,
     Hangup,
+    ReadHangup,
 }
 
 /// See the module text.
@@ -490,9 +491,15 @@ impl Engine for EpollEngine {
         self.slot(fd).failure.read(result)
     }
 
-    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
+    fn unread(&mut self, fd: Fd) -> io::Result<usize> {
         self.system_calls += 1;
-        sys::socket::unacknowledged(fd)
+        sys::socket::unread(fd)
+    }
+
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+        self.system_calls += 1;
+        let result = sys::socket::peek(fd, buf);
+        self.slot(fd).failure.read(result)
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {
@@ -501,8 +508,9 @@ impl Engine for EpollEngine {
     }
 
     fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
-        self.system_calls += 1;
-        self.slot(fd).send_queue.acknowledged(fd)
+        let told = self.slot(fd).send_queue.acknowledged(|| queued(fd));
+        self.system_calls += u64::from(told.is_some());
+        told
     }
 
     fn is_pending(&self, op: OpId) -> bool {

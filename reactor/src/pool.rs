@@ -119,6 +119,7 @@ impl<M: Send + 'static> Pool<M> {
             threads: Vec::with_capacity(reactors),
         };
         let (report, opened) = unbounded();
+        let (go, may_go) = unbounded::<()>();
         let accepting = pool.placement.accepting();
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
             let listeners = if index < accepting {
@@ -126,7 +127,7 @@ impl<M: Send + 'static> Pool<M> {
             } else {
                 Vec::new()
             };
-            let report = (index < accepting).then(|| report.clone());
+            let report = (index < accepting).then(|| (report.clone(), may_go.clone()));
             let shared = Arc::clone(&shared);
             let thread = thread::Builder::new()
                 .name(format!("reactor-{index}"))
@@ -137,13 +138,18 @@ impl<M: Send + 'static> Pool<M> {
                         placement: Arc::clone(&shared.placement),
                     };
                     match report {
-                        Some(report) => {
+                        Some((report, may_go)) => {
                             let reactor = open::<E, S, _>(&shared, index, mailbox, &listeners);
                             let reactor = reactor.map_err(|(error, _)| error);
                             let outcome = reactor.as_ref().map(|_| ()).map_err(copy);
                             // The starter waits for this.
                             let _ = report.send(outcome);
-                            reactor?.run()
+                            let mut reactor = reactor?;
+                            // Nothing is accepted before it is certain that it will be served.
+                            match may_go.recv() {
+                                Ok(()) => reactor.run(),
+                                Err(_) => Ok(()),
+                            }
                         }
                         None => run_when_needed::<E, S, _>(&shared, index, mailbox),
                     }
@@ -157,9 +163,14 @@ impl<M: Send + 'static> Pool<M> {
                 Err(_) => Some(io::Error::other("a reactor died while it started")),
             };
             if let Some(error) = failure {
+                drop(go);
                 pool.stop(Duration::ZERO);
                 return Err(error);
             }
+        }
+        for _ in 0..accepting {
+            // One that does not take it has ended, which the placement knows.
+            let _ = go.send(());
         }
         Ok(pool)
     }
@@ -341,6 +352,21 @@ where
     Ok(reactor)
 }
 
+/// Gives a connection that was meant for reactor `from` to one of those that accept.
+fn give_back<M, F>(shared: &Shared<M, F>, from: usize, incoming: Incoming) {
+    let fd = incoming.fd;
+    let to = from % shared.placement.accepting();
+    shared.placement.count(to);
+    let given = shared
+        .addresses
+        .get(to)
+        .map(|address| address.post(Mail::Connection(incoming)));
+    if !matches!(given, Some(Ok(()))) {
+        // It has ended: so does the pool.
+        sys::close(fd);
+    }
+}
+
 /// Blocks until there is a reason to open an engine.
 fn run_when_needed<E, S, F>(
     shared: &Shared<S::Message, F>,
@@ -368,11 +394,14 @@ where
                 return reactor.run();
             }
             Err((error, returned)) => {
-                log::error!("cannot open an engine for reactor {index}: {error}");
+                log::error!(
+                    "cannot open an engine for reactor {index}: {error}; \
+                     the connections meant for it go to those that run"
+                );
                 mailbox = returned;
-                if let Mail::Connection(Incoming { fd, .. }) = mail {
-                    sys::close(fd);
-                    shared.placement.ended(index, 1);
+                shared.placement.gone(index);
+                if let Mail::Connection(incoming) = mail {
+                    give_back(shared, index, incoming);
                 }
             }
         }

@@ -7,19 +7,19 @@
 use crate::engine::{Acknowledged, Fd};
 use crate::sys;
 
-/// The account of one socket, kept only while a send or splice waits for room.
+/// The account of one socket, kept only while a send or splice waits for room. `queued` in what
+/// follows asks for the bytes that are not acknowledged; `None`: nothing can be said of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendQueue {
-    /// Bytes in the kernel's queue when waiting began, or when last asked.
+    /// Bytes in the queue when waiting began, or when last asked.
     mark: Option<u64>,
 }
 
 impl SendQueue {
-    /// There is no room to send, or not enough. Only the first time costs a system call.
-    pub(crate) fn waits(&mut self, fd: Fd) {
+    /// There is no room to send, or not enough. Only the first time `queued` is asked.
+    pub(crate) fn waits(&mut self, queued: impl FnOnce() -> Option<u64>) {
         if self.mark.is_none() {
-            // Fails only for what is no connection, of which nothing can be said.
-            self.mark = queued(fd);
+            self.mark = queued();
         }
     }
 
@@ -29,9 +29,12 @@ impl SendQueue {
     }
 
     /// [`crate::Engine::acknowledged`].
-    pub(crate) fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
+    pub(crate) fn acknowledged(
+        &mut self,
+        queued: impl FnOnce() -> Option<u64>,
+    ) -> Option<Acknowledged> {
         let before = self.mark?;
-        let left = queued(fd)?;
+        let left = queued()?;
         self.mark = Some(left);
         Some(Acknowledged {
             bytes: before.saturating_sub(left),
@@ -40,6 +43,29 @@ impl SendQueue {
     }
 }
 
-fn queued(fd: Fd) -> Option<u64> {
+/// What the kernel has queued for a socket. Fails only for what is no connection.
+pub(crate) fn queued(fd: Fd) -> Option<u64> {
     sys::socket::unacknowledged(fd).ok().map(|n| n as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_acknowledged_is_told_once_and_only_while_something_waits() {
+        let mut queue = SendQueue::default();
+        let nobody_asks = || -> Option<u64> { panic!("a system call for nothing") };
+        assert_eq!(queue.acknowledged(nobody_asks), None);
+        queue.waits(|| Some(1000));
+        queue.waits(nobody_asks);
+        let told = |bytes, left| Some(Acknowledged { bytes, left });
+        assert_eq!(queue.acknowledged(|| Some(400)), told(600, 400));
+        assert_eq!(queue.acknowledged(|| Some(400)), told(0, 400));
+        queue.moved();
+        assert_eq!(queue.acknowledged(nobody_asks), None);
+        // What is queued behind the mark is no loss of acknowledgements.
+        queue.waits(|| Some(10));
+        assert_eq!(queue.acknowledged(|| Some(50)), told(0, 50));
+    }
 }

@@ -49,7 +49,7 @@ use crate::engine::{
 use crate::native::{Bell, EngineConfig, NativeEngine, Spare};
 use crate::pipe::Pipe;
 use crate::pipes::{self, PipePool};
-use crate::send_queue::SendQueue;
+use crate::send_queue::{queued, SendQueue};
 use crate::slab::{Slab, Token};
 use crate::sys;
 use crate::sys::socket::RawAddr;
@@ -117,6 +117,7 @@ enum Poll {
     Readable,
     Writable,
     Hangup,
+    ReadHangup,
 }
 
 /// Where an operation stands.
@@ -470,7 +471,7 @@ impl Engine for UringEngine {
         match &result {
             Ok(_) => socket.send_queue.moved(),
             Err(error) if pipe.held > 0 && error.kind() == io::ErrorKind::WouldBlock => {
-                socket.send_queue.waits(to);
+                socket.send_queue.waits(|| queued(to));
             }
             Err(_) => {}
         }
@@ -483,9 +484,15 @@ impl Engine for UringEngine {
         self.slot(fd).failure.read(result)
     }
 
-    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
+    fn unread(&mut self, fd: Fd) -> io::Result<usize> {
         self.system_calls += 1;
-        sys::socket::unacknowledged(fd)
+        sys::socket::unread(fd)
+    }
+
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+        self.system_calls += 1;
+        let result = sys::socket::peek(fd, buf);
+        self.slot(fd).failure.read(result)
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {
@@ -494,8 +501,9 @@ impl Engine for UringEngine {
     }
 
     fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
-        self.system_calls += 1;
-        self.slot(fd).send_queue.acknowledged(fd)
+        let told = self.slot(fd).send_queue.acknowledged(|| queued(fd));
+        self.system_calls += u64::from(told.is_some());
+        told
     }
 
     fn is_pending(&self, op: OpId) -> bool {

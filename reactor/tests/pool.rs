@@ -5,13 +5,15 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::FromRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{channel, Sender};
 use std::time::{Duration, Instant};
 
 use toron_reactor::{
-    bind, sys, Close, Context, Engine, EngineKind, EpollEngine, Event, Fd, Incoming, Key,
-    NativeEngine, Op, Outcome, Pool, PoolConfig, Service, Slab, UringEngine,
+    bind, sys, Chosen, Close, Context, Engine, EngineConfig, EngineKind, EpollEngine, Event, Fd,
+    Incoming, Key, NativeEngine, Op, Outcome, Pool, PoolConfig, Service, Slab, UringEngine,
 };
 
 /// Answers every piece with the number of its reactor and the piece.
@@ -305,10 +307,13 @@ fn without_descriptors<E: NativeEngine>() {
         .all(Result::is_ok));
 }
 
-/// Runs one of the ignored tests in a child process whose descriptors are limited by the shell.
-fn in_child(test: &str, descriptors: u32) {
-    let exe = std::env::current_exe().unwrap();
-    let script = format!("ulimit -n {descriptors} && exec \"$0\" --exact --ignored {test}");
+/// Runs one of the ignored tests in a child process, behind `prefix` in a shell.
+fn in_child(test: &str, prefix: &str) {
+    run_in_child(&std::env::current_exe().unwrap(), test, prefix);
+}
+
+fn run_in_child(exe: &Path, test: &str, prefix: &str) {
+    let script = format!("{prefix} \"$0\" --exact --ignored {test}");
     let output = Command::new("sh")
         .arg("-c")
         .arg(script)
@@ -331,7 +336,7 @@ macro_rules! on_both_engines {
             #[ignore = "run by out_of_descriptors, in a child process"]
             fn child() { super::without_descriptors::<EpollEngine>(); }
             #[test]
-            fn out_of_descriptors() { super::in_child("epoll::child", 60); }
+            fn out_of_descriptors() { super::in_child("epoll::child", "ulimit -n 60 && exec"); }
         }
         mod uring {
             use super::{EngineKind, UringEngine};
@@ -343,7 +348,9 @@ macro_rules! on_both_engines {
             #[ignore = "run by out_of_descriptors, in a child process"]
             fn child() { super::without_descriptors::<UringEngine>(); }
             #[test]
-            fn out_of_descriptors() { if available() { super::in_child("uring::child", 60); } }
+            fn out_of_descriptors() {
+                if available() { super::in_child("uring::child", "ulimit -n 60 && exec"); }
+            }
         }
     };
 }
@@ -353,4 +360,134 @@ on_both_engines! {
     messages_reach_whom_they_are_meant_for,
     a_drain_takes_what_is_queued_and_waits_for_what_is_open,
     grace_is_not_endless,
+}
+
+/// Kilobytes of locked memory that hold the ring of one reactor (140 on Linux 6.18), not of two.
+const ONE_RING: u32 = 220;
+
+/// Whether two rings can be had here within [`ONE_RING`]: then this kernel does not charge them to
+/// that limit, and there is nothing to fall back from.
+fn rings_are_not_charged() -> bool {
+    let rings = [(); 2].map(|()| UringEngine::open(&EngineConfig::default()));
+    let all = rings.iter().all(Result::is_ok);
+    if all {
+        eprintln!("not run: this kernel does not charge rings to RLIMIT_MEMLOCK");
+    }
+    all
+}
+
+fn echo_on(kind: EngineKind, config: PoolConfig) -> std::io::Result<(Server, Chosen, String)> {
+    let listener = bind(&"127.0.0.1:0".parse().unwrap(), 128).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (tell, told) = channel();
+    let make = move |index| Echo {
+        index,
+        connections: Slab::new(),
+        told: tell.clone(),
+        draining: false,
+    };
+    let (pool, chosen, why) = Pool::start_on(kind, config, &[listener], make)?;
+    Ok((Server { pool, addr, told }, chosen, why))
+}
+
+fn two_that_accept() -> PoolConfig {
+    PoolConfig {
+        reactors: 2,
+        cores: Some(2),
+        ..PoolConfig::default()
+    }
+}
+
+#[test]
+#[ignore = "run by locked_memory_for_one_ring, in a child process"]
+fn auto_takes_epoll_when_not_all_get_their_ring() {
+    let (server, chosen, why) = echo_on(EngineKind::Auto, two_that_accept()).unwrap();
+    if chosen == Chosen::IoUring && rings_are_not_charged() {
+        return;
+    }
+    assert_eq!(chosen, Chosen::Epoll, "{why}");
+    assert!(
+        why.starts_with("epoll: ") && why.contains("ENOMEM"),
+        "{why}"
+    );
+    let mut clients: Vec<_> = (0..4).map(|_| dial(server.addr)).collect();
+    assert!(clients.iter_mut().all(|client| ask(client) < 2));
+    drop(clients);
+    assert!(server
+        .pool
+        .stop(Duration::from_secs(5))
+        .iter()
+        .all(Result::is_ok));
+}
+
+#[test]
+#[ignore = "run by locked_memory_for_one_ring, in a child process"]
+fn io_uring_that_is_demanded_does_not_start_when_not_all_get_their_ring() {
+    match echo_on(EngineKind::IoUring, two_that_accept()) {
+        Ok(_) => assert!(rings_are_not_charged()),
+        Err(error) => assert!(error.to_string().contains("ENOMEM"), "{error}"),
+    }
+}
+
+/// One that is woken and gets no ring leaves its connections to those that have one.
+#[test]
+#[ignore = "run by locked_memory_for_one_ring, in a child process"]
+fn connections_meant_for_one_without_a_ring_are_served() {
+    let config = PoolConfig {
+        reactors: 4,
+        cores: Some(1),
+        high_water: 2,
+        ..PoolConfig::default()
+    };
+    let (server, chosen, why) = echo_on(EngineKind::Auto, config).unwrap();
+    assert_eq!(
+        chosen,
+        Chosen::IoUring,
+        "one ring is enough to begin: {why}"
+    );
+    let mut clients: Vec<_> = (0..12).map(|_| dial(server.addr)).collect();
+    let by: Vec<usize> = clients.iter_mut().map(ask).collect();
+    if by.iter().any(|reactor| *reactor > 0) && rings_are_not_charged() {
+        return;
+    }
+    assert_eq!(by, [0; 12]);
+    drop(clients);
+    await_that("everything is given back", || {
+        server.pool.stats()[0].connections == 0 && server.pool.placement().load(0) == 0
+    });
+    assert!(server
+        .pool
+        .stop(Duration::from_secs(5))
+        .iter()
+        .all(Result::is_ok));
+}
+
+/// Root is exempt from the limit, and the rings of all processes of a user count together: each child
+/// is a user of its own, so that nobody disturbs it. Such a user must be able to read the program.
+#[test]
+fn locked_memory_for_one_ring() {
+    // SAFETY: it takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("not run: only root can become another user");
+    }
+    let dir = std::env::temp_dir().join(format!("toron-rings-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let exe = dir.join("pool");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    for path in [&dir, &exe] {
+        let readable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(path, readable).unwrap();
+    }
+    let tests = [
+        "auto_takes_epoll_when_not_all_get_their_ring",
+        "io_uring_that_is_demanded_does_not_start_when_not_all_get_their_ring",
+        "connections_meant_for_one_without_a_ring_are_served",
+    ];
+    for (user, test) in (1_000_000 + 3 * std::process::id()..).zip(tests) {
+        let limited = format!(
+            "cd / && ulimit -l {ONE_RING} && exec setpriv --reuid={user} --regid={user} --clear-groups"
+        );
+        run_in_child(&exe, test, &limited);
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -401,7 +401,9 @@ fn ring_memory(machine: &Machine, demand: &Demand, cores: u64) -> Option<Need> {
         show_clients(demand),
     );
     let more = format!(
-        "Past the limit a reactor cannot open its ring{}.",
+        "Past the limit a reactor cannot open its ring and leaves its connections to those that \
+         have one. Where not even one for each core can be had, server.engine auto takes epoll, and \
+         io_uring does not start{}.",
         exempt_text(exempt)
     );
     let limit = machine.limit("Max locked memory");

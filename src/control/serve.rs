@@ -9,9 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use signal_hook::iterator::Signals;
-use toron_reactor::{
-    bind, Chosen, EngineKind, EpollEngine, NativeEngine, Pool, PoolConfig, UringEngine,
-};
+use toron_reactor::{bind, EngineKind, Pool, PoolConfig};
 
 use super::config::{load, Inputs, Loaded};
 use super::logs::{start_access_log, start_error_log, AccessWriter, ErrorLog, Reopeners};
@@ -88,8 +86,6 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     }
     // Before the threads, so that no signal is lost between.
     let signals = signals::catch()?;
-    let (chosen, why) = engine_kind(settings.engine).choose()?;
-    log::info!("engine {why}");
     let listeners = open_listeners(&settings)?;
     let names = names_in(&loaded.snapshot);
     let resolver = Resolver::start(names, settings.dns_refresh)?;
@@ -97,28 +93,15 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         log::warn!("some upstream names are not resolved yet; serving nevertheless");
     }
     let (access_log, log_writer) = open_access_log(&settings, &reopeners)?;
-    let name = match chosen {
-        Chosen::IoUring => UringEngine::NAME,
-        Chosen::Epoll => EpollEngine::NAME,
-    };
     let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
     let publisher = Publisher::new(inputs, Arc::clone(&snapshot), kept, resolver);
     let cores = toron_reactor::sys::process::cores();
     let active = cores.min(settings.worker_pool_size);
-    let shared = Shared::new(
-        snapshot,
-        settings.worker_pool_size,
-        active,
-        name,
-        access_log,
-    );
+    let shared = Shared::new(snapshot, settings.worker_pool_size, active, access_log);
     shared
         .started
         .store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
-    let pool = match chosen {
-        Chosen::IoUring => start::<UringEngine>(&settings, &listeners, &shared)?,
-        Chosen::Epoll => start::<EpollEngine>(&settings, &listeners, &shared)?,
-    };
+    let pool = start(&settings, &listeners, &shared)?;
     for listener in &listeners {
         log::info!("listening on {}", listener.local_addr()?);
     }
@@ -173,7 +156,7 @@ fn open_access_log(
     Ok((Some(log), Some(writer)))
 }
 
-fn start<E: NativeEngine>(
+fn start(
     settings: &Settings,
     listeners: &[TcpListener],
     shared: &Arc<Shared>,
@@ -186,14 +169,20 @@ fn start<E: NativeEngine>(
         ..PoolConfig::default()
     };
     config.engine.buffers = BUFFERS;
-    let shared = Arc::clone(shared);
     let seed = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |t| t.as_nanos() as u64)
         ^ (u64::from(std::process::id()) << 32);
-    Pool::start::<E, _, _>(config, listeners, move |reactor| {
-        Server::new(Arc::clone(&shared), reactor, seed)
-    })
+    let make = {
+        let shared = Arc::clone(shared);
+        move |reactor| Server::new(Arc::clone(&shared), reactor, seed)
+    };
+    let kind = engine_kind(settings.engine);
+    let (pool, chosen, why) = Pool::start_on(kind, config, listeners, make)?;
+    log::info!("engine {why}");
+    // Set once: nobody else does.
+    let _ = shared.engine.set(chosen.name());
+    Ok(pool)
 }
 
 /// A running server, as seen by the thread that minds the signals.

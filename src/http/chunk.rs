@@ -125,6 +125,33 @@ impl Decoder {
         self.state == State::Done
     }
 
+    /// The fewest bytes with which the body can still end: the rest of the chunk under way and the
+    /// shortest last chunk behind it.
+    #[must_use]
+    pub fn least_to_come(&self) -> u64 {
+        const LINE_END: u64 = CRLF.len() as u64;
+        const LAST: u64 = LAST_CHUNK.len() as u64;
+        // Behind the line feed of a size line.
+        let behind_size = match self.left {
+            0 => LINE_END,
+            data => data.saturating_add(LINE_END + LAST),
+        };
+        match self.state {
+            State::Size if self.digits == 0 => LAST,
+            State::Size | State::Extension => behind_size.saturating_add(LINE_END),
+            State::SizeLf => behind_size.saturating_add(1),
+            State::Data => behind_size,
+            State::DataCr => LINE_END + LAST,
+            State::DataLf => 1 + LAST,
+            State::TrailerName => 1 + 2 * LINE_END,
+            State::TrailerValue => 2 * LINE_END,
+            State::TrailerLf => 1 + LINE_END,
+            State::TrailerStart => LINE_END,
+            State::EndLf => 1,
+            State::Done | State::Failed(_) => 0,
+        }
+    }
+
     /// Data bytes still to come of the chunk that is under way; `None` between
     /// chunks.
     pub fn data_left(&self) -> Option<u64> {

@@ -8,10 +8,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use toron_reactor::sys::process;
-use toron_reactor::{
-    bind, Chosen, EngineConfig, EngineKind, EpollEngine, NativeEngine, Pool, PoolConfig,
-    UringEngine,
-};
+use toron_reactor::{bind, EngineConfig, EngineKind, Pool, PoolConfig};
 
 use super::Origin;
 
@@ -64,7 +61,6 @@ impl Upstream {
             addresses.push(listener.local_addr()?);
             listeners.push(listener);
         }
-        let (chosen, engine) = args.engine.choose()?;
         let config = PoolConfig {
             reactors: args.reactors,
             engine: EngineConfig {
@@ -73,10 +69,7 @@ impl Upstream {
             },
             ..PoolConfig::default()
         };
-        let pool = match chosen {
-            Chosen::IoUring => start_on::<UringEngine>(config, &listeners)?,
-            Chosen::Epoll => start_on::<EpollEngine>(config, &listeners)?,
-        };
+        let (pool, _, engine) = Pool::start_on(args.engine, config, &listeners, |_| Origin::new())?;
         Ok(Upstream {
             pool,
             addresses,
@@ -101,13 +94,6 @@ impl Upstream {
     pub fn stop(self, grace: Duration) -> io::Result<()> {
         self.pool.stop(grace).into_iter().collect()
     }
-}
-
-fn start_on<E: NativeEngine>(
-    config: PoolConfig,
-    listeners: &[std::net::TcpListener],
-) -> io::Result<Pool<std::convert::Infallible>> {
-    Pool::start::<E, Origin, _>(config, listeners, |_| Origin::new())
 }
 
 /// `toron upstream`: serves until SIGINT or SIGTERM. Writes `listening on ADDR` to standard error

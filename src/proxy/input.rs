@@ -88,13 +88,6 @@ pub enum Input {
         /// How many are at hand for it.
         pending: u64,
     },
-    /// What the client itself has acknowledged, whatever the kernel holds for it.
-    Taken {
-        /// How many bytes since the last look.
-        bytes: u64,
-        /// How many it has not acknowledged.
-        queued: u64,
-    },
     /// The download has nothing to do until this side moves.
     DownloadWaits(Side),
     /// The last byte of the response has been taken by the client.
@@ -110,8 +103,15 @@ pub enum Input {
     TunnelMoved,
     /// This side has finished sending, and the other has got everything.
     TunnelHalfClosed(Side),
-    /// While nothing more could be sent to this side, it acknowledged bytes sent earlier.
-    Acknowledged(Side),
+    /// While nothing more can be sent to this side, it acknowledges bytes sent earlier.
+    Acknowledged {
+        /// Who.
+        by: Side,
+        /// How many since this was last told, or since the kernel took the last bytes.
+        bytes: u64,
+        /// How many it has not acknowledged yet.
+        left: u64,
+    },
     /// A deadline may have passed.
     Tick,
 }
@@ -164,7 +164,7 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
             D::Answering => true,
             D::Waiting | D::Moving | D::Done | D::Tunnel => false,
         },
-        Input::Sent { .. } | Input::Taken { .. } => match download {
+        Input::Sent { .. } => match download {
             D::Moving | D::Interim => talking,
             D::Answering => true,
             D::Waiting | D::Done | D::Tunnel => false,
@@ -176,6 +176,6 @@ pub fn possible(upload: Upload, download: Download, input: Input) -> bool {
         Input::TunnelMoved => upload == U::Tunnel || download == D::Tunnel,
         Input::TunnelHalfClosed(Side::Client) => upload == U::Tunnel,
         Input::TunnelHalfClosed(Side::Upstream) => download == D::Tunnel,
-        Input::ClientEof | Input::ClientGone | Input::Acknowledged(_) | Input::Tick => true,
+        Input::ClientEof | Input::ClientGone | Input::Acknowledged { .. } | Input::Tick => true,
     }
 }

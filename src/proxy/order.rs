@@ -63,13 +63,6 @@ pub enum Order {
     Download,
     /// Pass the 101 on, then bytes in both directions.
     Tunnel,
-    /// See what the client has acknowledged, and tell it at once ([`Input::Taken`]).
-    ///
-    /// [`Input::Taken`]: super::input::Input::Taken
-    Look {
-        /// There is nothing to compare it with.
-        first: bool,
-    },
     /// Close the upstream connection; nothing of it is wanted any more.
     CloseUpstream,
     /// Send toron's own answer to this.

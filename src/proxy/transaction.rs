@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use toron_reactor::Time;
 
-use super::clock::millis;
 pub use super::facts::{Facts, Limits, ResponseFacts};
 pub use super::input::{possible, ConnectFailure, Input, Side};
 pub use super::order::{ClientEnd, Ending, Order, Orders, DRAIN_MOST};
@@ -164,15 +163,6 @@ impl Transaction {
             Input::BadHead(why) => self.answer(now, why, &mut out),
             Input::InterimSent => self.interim_sent(),
             Input::Sent { bytes, pending } => self.sent(now, bytes, pending),
-            Input::Taken { bytes, queued } => {
-                if self.writing.taken(now, bytes, queued) {
-                    self.client_too_slow = true;
-                    if self.cause.is_none() {
-                        self.observed = millis(self.writing.spent(now));
-                    }
-                    self.sever(Reason::WriteTimeout, &mut out);
-                }
-            }
             Input::DownloadWaits(side) => self.download_waits(now, side),
             Input::DownloadDone { surplus } => self.download_done(surplus, &mut out),
             Input::BadResponseBody(why) => self.sever(why, &mut out),
@@ -181,7 +171,7 @@ impl Transaction {
                 self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
             }
             Input::TunnelHalfClosed(side) => self.tunnel_half_closed(side, &mut out),
-            Input::Acknowledged(by) => self.acknowledged(now, by),
+            Input::Acknowledged { by, bytes, left } => self.acknowledged(now, by, bytes, left),
             Input::Tick => self.tick(now, &mut out),
         }
         self.check();
@@ -235,6 +225,35 @@ impl Transaction {
 
     fn may_keep_client(&self) -> bool {
         self.facts.keep_alive && !self.client_eof
+    }
+
+    /// Whether the end of what the client sends ends the exchange, should nothing of the request stand
+    /// in front of it, or by the rule of the route (I39). Once the final response is on its way to a
+    /// client whose body is not wanted any more, only a reset says that it has gone: it may just have
+    /// stopped sending.
+    #[must_use]
+    pub fn minds_fin(&self) -> bool {
+        match (self.upload, self.download) {
+            (_, Download::Answering | Download::Done | Download::Tunnel) | (Upload::Tunnel, _) => {
+                false
+            }
+            (Upload::Stopped, Download::Moving) => self.limits.half_close_aborts,
+            (
+                Upload::Collecting
+                | Upload::Held
+                | Upload::Head
+                | Upload::Moving
+                | Upload::Done
+                | Upload::Stopped,
+                Download::Waiting | Download::Interim | Download::Moving,
+            ) => self.limits.half_close_aborts || !self.source_done,
+        }
+    }
+
+    /// A FIN behind the whole request means that the client has gone, too (I39).
+    #[must_use]
+    pub fn half_close_aborts(&self) -> bool {
+        self.limits.half_close_aborts
     }
 
     /// The client has been cut, or is about to be, because it did not keep up.

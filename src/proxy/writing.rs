@@ -2,9 +2,9 @@
 //!
 //! That the kernel takes bytes for a client says too little about the client: a socket can be written
 //! again only when a third of its send buffer is free, which may be a megabyte. A client that
-//! steadily takes 50 KB/s would seem to take nothing for 16 s. So the server is asked now and then
-//! what the client has acknowledged, but only while a window runs, and not for responses that are
-//! taken at once.
+//! steadily takes 50 KB/s would seem to take nothing for 16 s. So while a window runs the server
+//! counts now and then what the client has acknowledged; responses that are taken at once are not
+//! looked at.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use toron_reactor::Time;
 use super::window::Window;
 
 /// A window must move so many bytes (I29).
-pub const QUOTA: u64 = 1024;
-/// How often in a window the client is looked at. What it takes before the first look is not seen.
+const QUOTA: u64 = 1024;
+/// How often in a window the client is looked at.
 const LOOKS: u32 = 8;
 
 /// See the module text.
@@ -23,7 +23,7 @@ pub struct Writing {
     window: Window,
     between_looks: Duration,
     look_at: Option<Time>,
-    /// There was a look in the present run, to compare the next one with.
+    /// The client was looked at since the kernel took bytes last.
     looked: bool,
 }
 
@@ -57,21 +57,24 @@ impl Writing {
     /// The kernel has taken `bytes`; `pending` are at hand behind them.
     pub fn progress(&mut self, now: Time, bytes: u64, pending: u64) {
         self.window.progress(now, bytes, pending);
+        self.looked = false;
     }
 
-    /// When the client is to be looked at next.
+    /// When the client is to be looked at next: then [`Writing::is_over`] must be asked, and before it
+    /// [`Writing::acknowledged`] told.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let all = [self.look_at, self.window.deadline()];
         all.into_iter().flatten().min()
     }
 
-    /// Whether the client is to be looked at now: then [`Writing::taken`] must be told. `Some(true)`
-    /// for the first look, with which nothing can be compared.
-    pub fn look(&mut self, now: Time) -> Option<bool> {
-        self.deadline().filter(|at| *at <= now)?;
-        self.look_at = Some(now + self.between_looks);
-        Some(!std::mem::replace(&mut self.looked, true))
+    /// The kernel takes no more, and of what it has the client has acknowledged `bytes` since this was
+    /// last told, or since then; `left` are not acknowledged yet. What is told first was on its way
+    /// when the kernel took the last bytes, and belongs to that moment.
+    pub fn acknowledged(&mut self, now: Time, bytes: u64, left: u64) {
+        if std::mem::replace(&mut self.looked, true) {
+            self.window.progress(now, bytes, left);
+        }
     }
 
     /// How long its present window has lasted.
@@ -80,10 +83,11 @@ impl Writing {
         self.window.spent(now)
     }
 
-    /// The client has acknowledged `bytes` since the last look, and not yet `queued`. `true` when
-    /// its window is over.
-    pub fn taken(&mut self, now: Time, bytes: u64, queued: u64) -> bool {
-        self.window.progress(now, bytes, queued);
+    /// Whether a window has ended without its quota.
+    pub fn is_over(&mut self, now: Time) -> bool {
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = Some(now + self.between_looks);
+        }
         self.window.deadline().is_some_and(|at| at <= now)
     }
 }
@@ -98,53 +102,68 @@ mod tests {
         BEGIN + Duration::from_millis(millis)
     }
 
-    #[test]
-    fn i29_what_the_client_takes_counts_though_the_kernel_takes_nothing() {
+    fn eight_seconds() -> Writing {
         let mut writing = Writing::new(Duration::from_secs(8));
         writing.run(at(0));
+        writing
+    }
+
+    /// A look at this moment, which finds so many bytes acknowledged.
+    fn look(writing: &mut Writing, millis: u64, bytes: u64) -> bool {
+        assert!(writing.deadline().is_some_and(|due| due <= at(millis)));
+        writing.acknowledged(at(millis), bytes, 1 << 20);
+        writing.is_over(at(millis))
+    }
+
+    #[test]
+    fn i29_what_the_client_takes_counts_though_the_kernel_takes_nothing() {
+        let mut writing = eight_seconds();
         assert_eq!(writing.deadline(), Some(at(1_000)));
-        assert_eq!(writing.look(at(999)), None);
-        assert_eq!(writing.look(at(1_000)), Some(true));
-        assert!(!writing.taken(at(1_000), 0, 1 << 20));
-        for second in 2..100 {
-            assert_eq!(writing.look(at(second * 1_000)), Some(false));
-            assert!(!writing.taken(at(second * 1_000), 200, 1 << 20), "{second}");
+        for second in 1..100 {
+            assert!(!look(&mut writing, second * 1_000, 200), "{second}");
         }
         // 100 bytes in each eighth are too little: the window that began last is not met.
-        let mut severed = 0;
-        for second in 100..120 {
-            assert!(writing.look(at(second * 1_000)).is_some());
-            if writing.taken(at(second * 1_000), 100, 1 << 20) {
-                severed = second;
-                break;
-            }
-        }
-        assert!(severed > 100, "{severed}");
+        let severed = (100..120).find(|second| look(&mut writing, second * 1_000, 100));
+        assert!(severed.is_some_and(|second| second > 100), "{severed:?}");
     }
 
     #[test]
     fn i29_a_client_that_takes_nothing_is_over_with_its_window() {
-        let mut writing = Writing::new(Duration::from_secs(8));
-        writing.run(at(0));
-        // Looks come late by a little.
-        for second in 1..8 {
-            assert!(writing.look(at(second * 1_004)).is_some());
-            assert!(!writing.taken(at(second * 1_004), 0, 1 << 20));
+        let mut writing = eight_seconds();
+        // What was on its way when the kernel took the last bytes; and looks come late by a little.
+        assert!(!look(&mut writing, 1_004, 1 << 20));
+        for second in 2..8 {
+            assert!(!look(&mut writing, second * 1_004, 0));
         }
         assert_eq!(writing.deadline(), Some(at(8_000)));
-        assert_eq!(writing.look(at(8_000)), Some(false));
-        assert!(writing.taken(at(8_000), 0, 1 << 20));
+        assert!(look(&mut writing, 8_000, 0));
+    }
+
+    #[test]
+    fn i29_the_first_look_behind_each_send_tells_of_that_send() {
+        let mut writing = eight_seconds();
+        for second in 1..5 {
+            assert!(!look(&mut writing, second * 1_000, 0));
+        }
+        writing.progress(at(4_500), 2_000, 1 << 20);
+        for second in 5..12 {
+            let bytes = if second == 5 { 1 << 20 } else { 0 };
+            assert!(!look(&mut writing, second * 1_000, bytes));
+        }
+        assert!(!look(&mut writing, 12_000, 0));
+        assert_eq!(writing.deadline(), Some(at(12_500)));
+        assert!(look(&mut writing, 12_500, 0));
     }
 
     #[test]
     fn a_new_run_has_looks_of_its_own_and_zero_has_none() {
-        let mut writing = Writing::new(Duration::from_secs(8));
-        writing.run(at(0));
-        assert_eq!(writing.look(at(1_000)), Some(true));
+        let mut writing = eight_seconds();
+        assert!(!look(&mut writing, 1_000, 0));
         writing.stop();
         assert_eq!(writing.deadline(), None);
         writing.run(at(5_000));
-        assert_eq!(writing.look(at(6_000)), Some(true));
+        assert_eq!(writing.deadline(), Some(at(6_000)));
+        assert!(!look(&mut writing, 6_000, 1 << 20));
 
         let mut off = Writing::new(Duration::ZERO);
         off.run(at(0));

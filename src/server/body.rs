@@ -59,6 +59,16 @@ impl Source {
         }
     }
 
+    /// Bytes that must still come at least, on the wire, for the body to be whole.
+    #[must_use]
+    pub fn least_to_come(&self) -> u64 {
+        match self {
+            Source::None | Source::UntilClose => 0,
+            Source::Length(n) => *n,
+            Source::Chunked(chunked) => chunked.decoder.least_to_come(),
+        }
+    }
+
     /// Body bytes taken so far, where that is counted here.
     #[must_use]
     pub fn decoded(&self) -> u64 {
@@ -108,6 +118,27 @@ impl Source {
 }
 
 impl Chunked {
+    /// Whether the body ends within `pieces`, which follow what was taken of it. `None` if it is
+    /// malformed.
+    #[must_use]
+    pub fn ends_within(&self, pieces: [&[u8]; 3]) -> Option<bool> {
+        let mut decoder = self.decoder.clone();
+        let mut trailers = self.trailers.clone();
+        for mut piece in pieces {
+            loop {
+                let step = decoder.feed(piece, &mut trailers);
+                match step.event {
+                    Event::Data { .. } => {}
+                    Event::NeedMore => break,
+                    Event::Done => return Some(true),
+                    Event::Fault(_) => return None,
+                }
+                piece = piece.get(step.consumed..).unwrap_or_default();
+            }
+        }
+        Some(false)
+    }
+
     fn take(&mut self, buf: &mut Buf, skip: usize, rest: &mut Vec<u8>) -> Result<Portion, Reason> {
         let bytes = buf.filled_mut();
         let (mut read, mut write) = (skip, skip);

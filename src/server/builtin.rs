@@ -99,6 +99,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             ("firewall_evicted", addresses.evicted),
             ("firewall_untracked", addresses.untracked),
             ("upstream_connections", totals.upstream_connections),
+            ("upstream_out_of_resources", totals.out_of_resources),
             ("upstream_idle", totals.upstream_idle),
             ("operations", totals.operations),
             ("sockets", totals.sockets),
@@ -110,7 +111,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let mut text = format!(
             "{{\"version\":\"{}\",\"engine\":\"{}\"",
             env!("CARGO_PKG_VERSION"),
-            shared.engine
+            shared.engine.get().unwrap_or(&"")
         );
         for (name, value) in fields {
             // Writing to a String cannot fail.

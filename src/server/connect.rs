@@ -83,6 +83,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Ok(fd) => fd,
             Err(error) => {
                 self.core.cells.dials_failed.add(1);
+                self.core.out_of_resources += 1;
                 self.tell_failure(session, &format_args!("no socket for it: {error}"));
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;
@@ -98,19 +99,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let op = Op::Connect { fd, addr: address };
         self.cx.engine.submit(Lane::UpstreamConnect.key(token), op);
-        self.watch_while_dialling(session);
-    }
-
-    /// A client that goes away while the upstream is being dialled is noticed (I39).
-    fn watch_while_dialling(&mut self, session: &mut Session) {
-        let Some(exchange) = session.exchange.as_ref() else {
-            return;
-        };
-        if exchange.transaction.request_is_whole() {
-            self.watch_client(session);
-        } else {
-            self.watch_hangup(session);
-        }
+        self.watch_client(session);
     }
 
     /// A dialled connection stands, or not.
@@ -126,6 +115,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.core.cells.dials_failed.add(1);
                 self.close_upstream(session);
                 let failure = if LOCAL.contains(&errno) {
+                    self.core.out_of_resources += 1;
                     ConnectFailure::NoResources
                 } else {
                     ConnectFailure::Failed

@@ -10,7 +10,7 @@ use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::{HeadScanner, Reason};
 use crate::policy::firewall::Client;
-use crate::proxy::transaction::{self, ClientEnd, Input};
+use crate::proxy::transaction::{ClientEnd, Input};
 
 /// Lingering ends after so much silence (I9).
 const LINGER_SILENCE: Duration = Duration::from_secs(1);
@@ -49,14 +49,6 @@ impl<E: Engine> Kit<'_, '_, E> {
                 many: false,
             };
             session.recv = Some(self.submit(session, Lane::ClientRecv, op));
-        }
-    }
-
-    /// Watches for the end of the client's connection while nothing is received from it.
-    pub(crate) fn watch_hangup(&mut self, session: &mut Session) {
-        if !session.watches_hangup {
-            session.watches_hangup = true;
-            self.submit(session, Lane::ClientHangup, Op::Hangup { fd: session.fd });
         }
     }
 
@@ -154,8 +146,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             return self.client_lost(session);
         };
         let unsent = session.unsent.as_ref().map_or(0, |(text, _)| text.len());
-        if let Phase::Answering { window, .. } = &mut session.phase {
-            window.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
+        if let Phase::Answering { writing, .. } = &mut session.phase {
+            writing.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
         }
         if let Some(exchange) = session.exchange.as_mut() {
             exchange.bytes_out += n as u64;
@@ -224,21 +216,6 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.close(session, Close::Orderly);
             }
             Phase::Gone => {}
-        }
-    }
-
-    pub(crate) fn client_hung_up(&mut self, session: &mut Session, outcome: &Outcome) {
-        // Where toron has sent its FIN, the client's makes the connection closed in both directions
-        // though bytes may be unread: whoever reads them sees the end.
-        let half_closed = match session.phase {
-            Phase::Lingering { .. } => true,
-            _ => session.exchange.as_ref().is_some_and(|exchange| {
-                exchange.transaction.upload() == transaction::Upload::Tunnel
-                    && exchange.transaction.download() == transaction::Download::Done
-            }),
-        };
-        if !half_closed && !matches!(outcome, Outcome::Cancelled { .. }) {
-            self.client_lost(session);
         }
     }
 
@@ -404,7 +381,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .exchange
                 .as_ref()
                 .and_then(|exchange| exchange.transaction.deadline()),
-            Phase::Answering { window, .. } => window.deadline(),
+            Phase::Answering { writing, .. } => writing.deadline(),
             Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { .. } if session.told.is_some() => Some(session.since + TOLD_TOTAL),
             Phase::Lingering { started, last, .. } => {

@@ -57,7 +57,6 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Order::SendContinue => {
                     self.send_text(session, b"HTTP/1.1 100 Continue\r\n\r\n", Tag::Continue);
                 }
-                Order::Look { first } => self.look_at_client(session, first),
                 Order::CloseUpstream => self.close_upstream(session),
                 Order::Answer(reason) => self.answer_for(session, reason),
                 Order::Finish(ending) => self.finish(session, ending),
@@ -85,20 +84,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             Order::SendHead => moments.connected = now,
             _ => {}
         }
-    }
-
-    /// What the client has acknowledged since the last look.
-    fn look_at_client(&mut self, session: &mut Session, first: bool) {
-        let queued = self.cx.engine.unacknowledged(session.fd).unwrap_or(0) as u64;
-        let Some(exchange) = session.exchange.as_mut() else {
-            return;
-        };
-        // Below zero while bytes of earlier responses, or a send that is not reported, are queued.
-        let taken = exchange.bytes_out.wrapping_sub(queued);
-        let before = std::mem::replace(&mut exchange.bytes_taken, taken);
-        let moved = i64::try_from(taken.wrapping_sub(before)).unwrap_or(0);
-        let bytes = if first { 0 } else { moved.unsigned_abs() };
-        self.step(session, Input::Taken { bytes, queued });
     }
 
     /// Goes on with what waited for a buffer.
@@ -197,17 +182,18 @@ impl<E: Engine> Kit<'_, '_, E> {
                 if whole {
                     session.shelve_leftover();
                 }
-                self.watch_hangup(session);
+                self.watch_unread(session);
             }
             Outcome::Eof { .. } => {
                 session.eof = true;
                 if upload == transaction::Upload::Tunnel {
                     self.tunnel_client_eof(session);
                 } else if self.step(session, Input::ClientEof) {
-                    self.watch_hangup(session);
+                    self.watch_unread(session);
                 }
             }
-            Outcome::Cancelled { .. } => {}
+            // It may have been what would have told of the end.
+            Outcome::Cancelled { .. } => self.watch_unread(session),
             _ => {
                 self.step(session, Input::ClientGone);
             }
@@ -248,23 +234,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         self.cx.engine.submit(Lane::UpstreamSend.key(upstream), op);
         self.upstream_receive(session);
-        // While the request is under way, the client is watched (I39).
-        if session
-            .exchange
-            .as_ref()
-            .is_some_and(|x| x.transaction.request_is_whole())
-        {
-            self.watch_client(session);
-        }
-    }
-
-    /// Notices what the client does while its request is whole and under way.
-    pub(crate) fn watch_client(&mut self, session: &mut Session) {
-        if session.has_leftover() || session.eof {
-            self.watch_hangup(session);
-        } else {
-            self.receive(session);
-        }
+        self.watch_client(session);
     }
 
     /// Waits for bytes from the upstream, if nothing waits for them already.

@@ -17,8 +17,7 @@ use crate::policy::firewall::{Cause, Client, Decision};
 use crate::policy::limit;
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::window::Window;
-use crate::proxy::writing::QUOTA;
+use crate::proxy::writing::Writing;
 
 impl Server {
     /// A new connection: decided before a byte of it is read.
@@ -90,11 +89,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         answer.write(&rendering, &mut self.core.scratch);
         buf.extend(&self.core.scratch);
         self.turned_away(client, cause, answer.status());
-        let mut window = Window::new(TOLD_TOTAL, QUOTA);
-        window.run(self.now());
+        let mut writing = Writing::new(TOLD_TOTAL);
+        writing.run(self.now());
         session.phase = Phase::Answering {
             then: ClientEnd::Linger,
-            window,
+            writing,
         };
         self.send(session, buf, Tag::Answer);
     }

@@ -17,6 +17,8 @@ pub enum Lane {
     ClientWritable,
     /// The client's connection is broken.
     ClientHangup,
+    /// The client has finished sending, perhaps behind bytes that are unread.
+    ClientReadHangup,
     /// A buffer that was waited for.
     Buffer,
     /// The session's deadline.
@@ -36,12 +38,13 @@ pub enum Lane {
 }
 
 impl Lane {
-    const ALL: [Lane; 13] = [
+    const ALL: [Lane; 14] = [
         Lane::ClientRecv,
         Lane::ClientSend,
         Lane::ClientReadable,
         Lane::ClientWritable,
         Lane::ClientHangup,
+        Lane::ClientReadHangup,
         Lane::Buffer,
         Lane::Deadline,
         Lane::UpstreamConnect,
@@ -81,6 +84,6 @@ mod tests {
         for lane in Lane::ALL {
             assert_eq!(Lane::of(lane.key(token)), Some(lane));
         }
-        assert_eq!(Lane::of(Key { token, lane: 13 }), None);
+        assert_eq!(Lane::of(Key { token, lane: 14 }), None);
     }
 }

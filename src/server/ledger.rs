@@ -49,7 +49,7 @@ impl<const N: usize> Short<N> {
     }
 
     /// Null when it is empty. Bytes that are no text are replaced.
-    fn to_json(&self) -> Value {
+    fn shown(&self) -> Value {
         match self.bytes.get(..self.len).unwrap_or_default() {
             [] => Value::Null,
             text => String::from_utf8_lossy(text).into(),
@@ -140,10 +140,10 @@ impl Entry {
         json!({
             "time": rfc3339(self.at).to_string(),
             "client": self.client.to_string(),
-            "method": self.method.to_json(),
-            "host": self.host.to_json(),
-            "path": self.path.to_json(),
-            "route": self.route.to_json(),
+            "method": self.method.shown(),
+            "host": self.host.shown(),
+            "path": self.path.shown(),
+            "route": self.route.shown(),
             "reason": self.reason.code(),
             "ended_by": self.reason.ended_by().code(),
             "status": Some(self.status).filter(|status| *status != 0),

@@ -16,6 +16,7 @@
 //!            ending.rs ◀───────────────────────┘ splice.rs    pipes
 //!            keep, close, linger               │ skip.rs      bytes still owed behind an early response
 //!                                              │ slow.rs      peers that are slow but not idle
+//!                                              │ watch.rs     clients that go away
 //!                                              │ failure.rs   upstream failures, for the log
 //!                                              │ note.rs      ends and refusals, for the logs
 //!
@@ -62,6 +63,7 @@ mod tunnel;
 mod upload;
 mod upstream;
 mod wall;
+mod watch;
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -147,6 +149,8 @@ pub(crate) struct Core {
     refused: u64,
     /// Those that it only observed.
     observed: u64,
+    /// Dials for which there was no descriptor or local port.
+    out_of_resources: u64,
     request_id: RequestIds,
     drain: Option<Drain>,
 }
@@ -253,6 +257,7 @@ impl Server {
             requests: 0,
             refused: 0,
             observed: 0,
+            out_of_resources: 0,
             request_id: RequestIds::new(mix(seed) ^ mix(reactor as u64 + 1)),
             drain: None,
         };
@@ -317,6 +322,7 @@ impl Server {
                 | Lane::ClientReadable
                 | Lane::ClientWritable
                 | Lane::ClientHangup
+                | Lane::ClientReadHangup
                 | Lane::Buffer
                 | Lane::Deadline
                 | Lane::IdleSweep => {}
@@ -395,6 +401,7 @@ impl Core {
             requests: self.requests,
             refused: self.refused,
             observed: self.observed,
+            out_of_resources: self.out_of_resources,
         }
     }
 
@@ -445,6 +452,10 @@ impl<E: Engine> Service<E> for Server {
             Lane::ClientHangup => self.with_session(cx, token, |kit, session| {
                 session.watches_hangup = false;
                 kit.client_hung_up(session, &outcome);
+            }),
+            Lane::ClientReadHangup => self.with_session(cx, token, |kit, session| {
+                session.watches_fin = false;
+                kit.client_finished(session, &outcome);
             }),
             Lane::Buffer => self.with_session(cx, token, |kit, session| {
                 session.awaits_buffer = false;

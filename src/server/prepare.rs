@@ -188,6 +188,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 upstream: None,
                 request: None,
                 collected: None,
+                fin_is_harmless: false,
                 upstream_busy: false,
                 upstream_touched: false,
                 interim_seen: false,
@@ -198,7 +199,6 @@ impl<E: Engine> Kit<'_, '_, E> {
                 status: 0,
                 bytes_in: 0,
                 bytes_out: 0,
-                bytes_taken: 0,
                 host: Vec::new(),
                 asked: Description::default(),
                 moments: Moments::default(),
@@ -213,6 +213,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.kept.clear();
         exchange.dials = 0;
         exchange.address = None;
+        exchange.fin_is_harmless = false;
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
         exchange.interim_seen = false;

@@ -8,8 +8,7 @@ use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::Version;
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::window::Window;
-use crate::proxy::writing::QUOTA;
+use crate::proxy::writing::Writing;
 
 /// What is answered in place of an upstream, and what becomes of the connection.
 #[derive(Debug)]
@@ -105,9 +104,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             ClientEnd::Close if session.has_leftover() => ClientEnd::Linger,
             then => then,
         };
-        let mut window = Window::new(self.core.snapshot.settings.write_timeout, QUOTA);
-        window.run(now);
-        session.phase = Phase::Answering { then, window };
+        let mut writing = Writing::new(self.core.snapshot.settings.write_timeout);
+        writing.run(now);
+        session.phase = Phase::Answering { then, writing };
         let since = std::mem::replace(&mut session.since, now);
         session.served = session.served.saturating_add(1);
         self.core.requests += 1;

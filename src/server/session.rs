@@ -10,7 +10,7 @@ use crate::http::HeadScanner;
 use crate::policy::bulkhead::Permit;
 use crate::policy::firewall::{Client, Permit as Account, Told};
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::window::Window;
+use crate::proxy::writing::Writing;
 
 /// Up to so many bytes behind a request are copied to give their buffer back.
 const SHELVED_MOST: usize = 4096;
@@ -29,7 +29,7 @@ pub enum Phase {
         /// How the connection goes on afterwards.
         then: ClientEnd,
         /// How long the client may take for it (I29).
-        window: Window,
+        writing: Writing,
     },
     /// The response is sent; what is still to come of its request is thrown away (I11).
     Skipping {
@@ -152,6 +152,8 @@ pub struct Session {
     pub polls_writable: bool,
     /// A wait for the connection to break is in flight.
     pub watches_hangup: bool,
+    /// A wait for the end of what the client sends is in flight.
+    pub watches_fin: bool,
     /// A wait for a buffer is in flight.
     pub awaits_buffer: bool,
     /// A buffer that was waited for.
@@ -199,6 +201,7 @@ impl Session {
             polls_readable: false,
             polls_writable: false,
             watches_hangup: false,
+            watches_fin: false,
             awaits_buffer: false,
             spare: None,
             unsent: None,

@@ -1,7 +1,7 @@
 //! What all reactors of a server share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use toron_reactor::Stats;
 
@@ -33,8 +33,8 @@ pub struct Shared {
     /// Reactors among which the connections are spread as a rule (one for each core): each keeps its
     /// share of the idle upstream connections.
     pub active: usize,
-    /// Which engine runs, for `/internal/api/status`.
-    pub engine: &'static str,
+    /// Which engine runs, for `/internal/api/status`; known when the reactors have started.
+    pub engine: OnceLock<&'static str>,
     /// The last refusals.
     pub ledger: Ledger,
     /// How reloads ended.
@@ -50,7 +50,6 @@ impl Shared {
         snapshot: SharedSnapshot,
         reactors: usize,
         active: usize,
-        engine: &'static str,
         access_log: Option<AccessLog>,
     ) -> Arc<Self> {
         let firewall = Firewall::new(&snapshot.load().settings.firewall);
@@ -63,7 +62,7 @@ impl Shared {
             memory: BufferMemory::new(),
             draining: AtomicBool::new(false),
             active: active.max(1),
-            engine,
+            engine: OnceLock::new(),
             ledger: Ledger::new(reactors),
             reloads: Arc::default(),
             started: AtomicU64::new(0),
@@ -98,6 +97,7 @@ pub struct Gauges {
     requests: AtomicU64,
     refused: AtomicU64,
     observed: AtomicU64,
+    out_of_resources: AtomicU64,
     turns: AtomicU64,
     system_calls: AtomicU64,
 }
@@ -123,6 +123,8 @@ pub struct Counts {
     pub refused: u64,
     /// Those that it would have refused, had it not been told to observe.
     pub observed: u64,
+    /// Dials for which there was no descriptor or local port (R21).
+    pub out_of_resources: u64,
 }
 
 impl Gauges {
@@ -145,6 +147,7 @@ impl Gauges {
         set(&self.requests, counts.requests);
         set(&self.refused, counts.refused);
         set(&self.observed, counts.observed);
+        set(&self.out_of_resources, counts.out_of_resources);
         set(&self.operations, stats.operations as u64);
         set(&self.sockets, stats.sockets as u64);
         set(&self.buffers, stats.buffers as u64);
@@ -175,6 +178,7 @@ pub struct Totals {
     pub requests: u64,
     pub refused: u64,
     pub observed: u64,
+    pub out_of_resources: u64,
     pub turns: u64,
     pub system_calls: u64,
     /// Reactors that have ever had a connection.
@@ -200,6 +204,7 @@ impl Totals {
             requests: self.requests + get(&gauge.requests),
             refused: self.refused + get(&gauge.refused),
             observed: self.observed + get(&gauge.observed),
+            out_of_resources: self.out_of_resources + get(&gauge.out_of_resources),
             turns: self.turns + get(&gauge.turns),
             system_calls: self.system_calls + get(&gauge.system_calls),
             active_reactors: self.active_reactors + u64::from(get(&gauge.turns) > 0),

@@ -4,7 +4,7 @@
 //! for a long time (see [`toron_reactor::Engine::acknowledged`]). So before such a deadline is
 //! held against it, what it acknowledged is counted.
 
-use toron_reactor::{Engine, Fd};
+use toron_reactor::{Acknowledged, Engine, Fd};
 
 use super::metrics::cells::Deadline;
 use super::session::{Phase, Session};
@@ -32,23 +32,21 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     fn count_acknowledged(&mut self, session: &mut Session, fd: Option<Fd>, by: Side) {
         let told = fd.and_then(|fd| self.cx.engine.acknowledged(fd));
-        if told.is_some_and(|told| told.bytes > 0) {
-            self.step(session, Input::Acknowledged(by));
+        if let Some(Acknowledged { bytes, left }) = told {
+            self.step(session, Input::Acknowledged { by, bytes, left });
         }
     }
 
-    /// The time for an answer outside a transaction is over: whether the client has taken enough of
+    /// The client is looked at while it takes an answer outside a transaction: whether the client has taken enough of
     /// it to get more.
     pub(super) fn answer_is_taken(&mut self, session: &mut Session) -> bool {
         let now = self.cx.now;
-        let Phase::Answering { window, .. } = &mut session.phase else {
+        let Phase::Answering { writing, .. } = &mut session.phase else {
             return false;
         };
-        if let Some(told) = self.cx.engine.acknowledged(session.fd) {
-            if told.bytes > 0 {
-                window.progress(now, told.bytes, told.left);
-            }
+        if let Some(Acknowledged { bytes, left }) = self.cx.engine.acknowledged(session.fd) {
+            writing.acknowledged(now, bytes, left);
         }
-        window.deadline().is_none_or(|at| at > now)
+        !writing.is_over(now)
     }
 }

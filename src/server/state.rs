@@ -50,6 +50,8 @@ pub struct Exchange {
     pub request: Option<Buf>,
     /// The body, where it is collected.
     pub collected: Option<Collected>,
+    /// The client has finished sending, and all of the request stands in front of its FIN.
+    pub fin_is_harmless: bool,
     /// A send to the upstream is in flight.
     pub upstream_busy: bool,
     /// Some byte was written to the present upstream connection.
@@ -70,8 +72,6 @@ pub struct Exchange {
     pub bytes_in: u64,
     /// Bytes sent to the client.
     pub bytes_out: u64,
-    /// Those that it had acknowledged when it was looked at last; wraps.
-    pub bytes_taken: u64,
     /// Host that the client asked for, where redirects are rewritten.
     pub host: Vec<u8>,
     /// What it asked for, for logs.

@@ -79,7 +79,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         self.cx.engine.submit(Lane::UpstreamSend.key(token), op);
         if self.step(session, Input::TunnelMoved) {
-            self.watch_hangup(session);
+            self.watch_unread(session);
         }
     }
 
@@ -114,7 +114,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.cx.engine.shutdown(fd, Shutdown::Write);
         }
         if self.step(session, Input::TunnelHalfClosed(Side::Client)) {
-            self.watch_hangup(session);
+            self.watch_unread(session);
         }
     }
 

@@ -75,7 +75,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         self.cx.engine.submit(Lane::UpstreamSend.key(token), op);
         if self.step(session, Input::UploadWaits(Side::Upstream)) {
-            self.watch_hangup(session);
+            self.watch_unread(session);
         }
     }
 
@@ -229,7 +229,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.cx.engine.submit(Lane::UpstreamWritable.key(token), op);
         }
         if self.step(session, Input::UploadWaits(Side::Upstream)) {
-            self.watch_hangup(session);
+            self.watch_unread(session);
         }
     }
 
@@ -270,7 +270,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         // While the response goes on, a client that breaks off is noticed (I39).
         if !is_over {
-            self.watch_hangup(session);
+            self.watch_unread(session);
         }
     }
 }

@@ -44,7 +44,7 @@ pub struct Machine {
 pub fn machine(world: &World, snapshot: &Arc<Snapshot>, buffers: usize, seed: u64) -> Machine {
     let shared = Arc::new(ArcSwap::new(Arc::clone(snapshot)));
     let (sink, log) = access_log::channel();
-    let shared = Shared::new(shared, 1, 1, "simulated", Some(sink));
+    let shared = Shared::new(shared, 1, 1, Some(sink));
     let listener = world.listen(server_address(), 64).unwrap();
     let (address, mailbox) = mailbox();
     let server = Server::new(Arc::clone(&shared), 0, seed);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use super::{would_block, EpollEngine, Kind, Parked, Poll, LISTENER_MASK, SOCKET_MASK, TURN_SIZE};
 use crate::buffer::Buf;
 use crate::engine::{Event, Fd, Key, Op, OpId, Outcome};
+use crate::send_queue::queued;
 use crate::slab::Token;
 use crate::sys::{self, errno};
 
@@ -41,6 +42,10 @@ impl EpollEngine {
             Op::Hangup { fd } => Kind::Poll {
                 fd,
                 what: Poll::Hangup,
+            },
+            Op::ReadHangup { fd } => Kind::Poll {
+                fd,
+                what: Poll::ReadHangup,
             },
             Op::Buffer => Kind::Buffer,
             Op::Connect { fd, addr } => {
@@ -209,6 +214,7 @@ impl EpollEngine {
         socket.polls.push(token);
         let holds = match what {
             Poll::Hangup => socket.broken,
+            Poll::ReadHangup => socket.ended,
             Poll::Readable => socket.readable && self.is_so(fd, libc::POLLIN | libc::POLLRDHUP),
             Poll::Writable => socket.writable && self.is_so(fd, libc::POLLOUT),
         };
@@ -216,7 +222,7 @@ impl EpollEngine {
             return self.end(token, |_| Outcome::Ready);
         }
         match what {
-            Poll::Hangup => {}
+            Poll::Hangup | Poll::ReadHangup => {}
             Poll::Readable => self.clear_readable(fd),
             Poll::Writable => self.send_waits(fd),
         }
@@ -268,7 +274,7 @@ impl EpollEngine {
     /// There is no room to send.
     pub(super) fn send_waits(&mut self, fd: Fd) {
         self.clear_writable(fd);
-        self.slot(fd).send_queue.waits(fd);
+        self.slot(fd).send_queue.waits(|| queued(fd));
     }
 
     /// Carries the waiting receive or accept on, on a socket that is thought readable.
@@ -464,6 +470,10 @@ impl EpollEngine {
                 Some(Kind::Poll {
                     what: Poll::Hangup, ..
                 }) => socket.broken,
+                Some(Kind::Poll {
+                    what: Poll::ReadHangup,
+                    ..
+                }) => socket.ended,
                 _ => false,
             };
             if holds {

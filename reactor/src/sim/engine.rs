@@ -13,7 +13,7 @@ use super::in_flight::{Held, Kind, Lane, Operation};
 use super::net::{Description, Net};
 use super::pipes::{SimPipe, PAGE};
 use super::socket::{EndId, Owner, Readiness, State, SEGMENT};
-use crate::buffer::{BufferPool, CAPACITY};
+use crate::buffer::{Buf, BufferPool, CAPACITY};
 use crate::engine::{Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Shutdown, Stats, Wake};
 use crate::pipe::Pipe;
 use crate::planted::{self, Bug};
@@ -175,7 +175,8 @@ impl SimEngine {
             | Op::Send { fd, .. }
             | Op::Readable { fd }
             | Op::Writable { fd }
-            | Op::Hangup { fd } => *fd,
+            | Op::Hangup { fd }
+            | Op::ReadHangup { fd } => *fd,
         };
         self.socket_end(fd, "submit");
         let lane = match op {
@@ -193,7 +194,7 @@ impl SimEngine {
                 Lane::Write(fd.0)
             }
             Op::Writable { .. } => Lane::Write(fd.0),
-            Op::Hangup { .. } => Lane::Hangup(fd.0),
+            Op::Hangup { .. } | Op::ReadHangup { .. } => Lane::Hangup(fd.0),
             Op::Readable { .. } | Op::Accept { .. } | Op::Buffer => Lane::Read(fd.0),
         };
         (Some(fd), lane)
@@ -242,6 +243,7 @@ impl Engine for SimEngine {
             Op::Readable { .. } => Kind::Readable,
             Op::Writable { .. } => Kind::Writable,
             Op::Hangup { .. } => Kind::Hangup,
+            Op::ReadHangup { .. } => Kind::ReadHangup,
             Op::Buffer => Kind::Buffer,
         };
         if let Some(fd) = fd {
@@ -458,8 +460,12 @@ impl Engine for SimEngine {
         let inside = self.sim_pipe(pipe.read.0);
         let n = space.min(max).min(inside.held());
         if n == 0 || again {
+            if inside.held() > 0 {
+                net.borrow_mut().send_waits(to.0, end);
+            }
             return Err(would_block());
         }
+        net.borrow_mut().send_moved(to.0);
         net.borrow_mut().send(end, &inside.take(n), more);
         pipe.held = pipe.held.saturating_sub(n);
         Ok(n)
@@ -472,9 +478,20 @@ impl Engine for SimEngine {
         self.transferred(fd, read)
     }
 
-    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
-        let end = self.socket_end(fd, "unacknowledged");
-        Ok(self.net.borrow_mut().unacknowledged(end))
+    fn unread(&mut self, fd: Fd) -> io::Result<usize> {
+        let end = self.socket_end(fd, "unread");
+        Ok(self.net.borrow_mut().end(end).recv.len())
+    }
+
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+        let end = self.socket_end(fd, "peek");
+        let read = self
+            .net
+            .borrow_mut()
+            .peek_bytes(end, buf.receivable(), |bytes| {
+                buf.extend(bytes);
+            });
+        self.transferred(fd, read)
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {
@@ -490,8 +507,8 @@ impl Engine for SimEngine {
     }
 
     fn acknowledged(&mut self, fd: Fd) -> Option<Acknowledged> {
-        self.socket_end(fd, "acknowledged");
-        None
+        let end = self.socket_end(fd, "acknowledged");
+        self.net.borrow_mut().acknowledged(fd.0, end)
     }
 
     fn is_pending(&self, op: OpId) -> bool {

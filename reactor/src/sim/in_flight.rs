@@ -45,6 +45,7 @@ pub(super) enum Kind {
     Readable,
     Writable,
     Hangup,
+    ReadHangup,
     Buffer,
 }
 
@@ -67,7 +68,10 @@ impl Kind {
     }
 
     pub(super) fn polls(&self) -> bool {
-        matches!(self, Kind::Readable | Kind::Writable | Kind::Hangup)
+        matches!(
+            self,
+            Kind::Readable | Kind::Writable | Kind::Hangup | Kind::ReadHangup
+        )
     }
 
     pub(super) fn take_buf(&mut self) -> Option<Buf> {

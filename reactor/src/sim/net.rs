@@ -8,7 +8,8 @@ use super::faults::Faults;
 use super::random::Random;
 use super::socket::{EndId, Endpoint, Owner, Readiness, Segment, State, SEGMENT};
 use crate::broken::Broken;
-use crate::engine::{Close, Shutdown};
+use crate::engine::{Acknowledged, Close, Shutdown};
+use crate::send_queue::SendQueue;
 use crate::time::Time;
 
 /// A SYN is repeated after 1, 2, 4, … s; the sixth repetition goes unanswered after 127 s
@@ -60,6 +61,8 @@ pub(super) struct Descriptor {
     pub closing: Option<Close>,
     /// How the connection broke, if somebody has been told.
     pub failure: Broken,
+    /// What the peer takes while a send waits.
+    pub send_queue: SendQueue,
 }
 
 /// Everything outside the engines.
@@ -372,12 +375,33 @@ impl Net {
         }
     }
 
-    /// Bytes that have not arrived at the other end.
-    pub(super) fn unacknowledged(&mut self, id: EndId) -> usize {
-        let end = self.end(id);
-        let (unsent, peer) = (end.send.len(), end.peer);
-        let peer = peer.and_then(|peer| self.ends.get(&peer));
-        unsent + peer.map_or(0, |peer| peer.bytes_inbound)
+    /// Bytes that have not arrived at the other end; `None` for what is no connection.
+    fn unacknowledged(&self, id: EndId) -> Option<u64> {
+        let end = self.ends.get(&id)?;
+        let peer = self.ends.get(&end.peer?);
+        let inbound = peer.map_or(0, |peer| peer.bytes_inbound);
+        Some((end.send.len() + inbound) as u64)
+    }
+
+    /// A send on a descriptor, or a wait for room, has found none.
+    pub(super) fn send_waits(&mut self, number: i32, id: EndId) {
+        let queued = self.unacknowledged(id);
+        if let Some(descriptor) = self.descriptor(number) {
+            descriptor.send_queue.waits(|| queued);
+        }
+    }
+
+    /// A send on a descriptor was taken.
+    pub(super) fn send_moved(&mut self, number: i32) {
+        if let Some(descriptor) = self.descriptor(number) {
+            descriptor.send_queue.moved();
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, number: i32, id: EndId) -> Option<Acknowledged> {
+        let queued = self.unacknowledged(id);
+        let descriptor = self.descriptor(number)?;
+        descriptor.send_queue.acknowledged(|| queued)
     }
 
     fn put_on_wire(&mut self, to: EndId, segment: Segment) {
@@ -465,6 +489,25 @@ impl Net {
         let available = self.end(id).recv.len();
         let n = self.random.shorten(available.min(max), self.faults.short);
         self.receive_exactly(id, n, read)
+    }
+
+    /// The same, but leaves them unread.
+    pub(super) fn peek_bytes(
+        &mut self,
+        id: EndId,
+        max: usize,
+        mut read: impl FnMut(&[u8]),
+    ) -> Readiness {
+        let end = self.end(id);
+        let readiness = end.take_readiness();
+        let Readiness::Bytes(n) = readiness else {
+            return readiness;
+        };
+        let n = n.min(max);
+        let (front, back) = end.recv.as_slices();
+        read(&front[..n.min(front.len())]);
+        read(&back[..n.saturating_sub(front.len())]);
+        Readiness::Bytes(n)
     }
 
     /// Reads `n` bytes if there are any.
@@ -571,6 +614,7 @@ impl Net {
             operations: 0,
             closing: None,
             failure: Broken::default(),
+            send_queue: SendQueue::default(),
         };
         let number = match self.descriptors.iter().skip(3).position(Option::is_none) {
             Some(free) => free + 3,

@@ -122,12 +122,27 @@ impl SimEngine {
             }
             (Kind::RecvInto(buf), Some(end)) => recv_into(&mut self.net.borrow_mut(), end, buf),
             (Kind::Send { buf, more, parked }, Some(end)) => {
-                send(&mut self.net.borrow_mut(), end, buf, *more, parked)
+                let mut net = self.net.borrow_mut();
+                let outcome = send(&mut net, end, buf, *more, parked);
+                match outcome {
+                    Some(Outcome::Sent { .. }) => net.send_moved(fd.0),
+                    None => net.send_waits(fd.0, end),
+                    Some(_) => {}
+                }
+                outcome
             }
             (Kind::Connect, Some(end)) => connected(&mut self.net.borrow_mut(), end),
             (Kind::Readable, Some(end)) => ready(self.net.borrow_mut().end(end).readable()),
-            (Kind::Writable, Some(end)) => ready(self.net.borrow_mut().end(end).writable()),
+            (Kind::Writable, Some(end)) => {
+                let mut net = self.net.borrow_mut();
+                let writable = net.end(end).writable();
+                if !writable {
+                    net.send_waits(fd.0, end);
+                }
+                ready(writable)
+            }
             (Kind::Hangup, Some(end)) => ready(self.net.borrow_mut().end(end).hung_up()),
+            (Kind::ReadHangup, Some(end)) => ready(self.net.borrow_mut().end(end).read_hung_up()),
             (_, None) => None,
         };
         if let Some(outcome) = outcome {

@@ -191,6 +191,11 @@ impl Endpoint {
         both || self.broken()
     }
 
+    /// `POLLRDHUP`, or what ends every poll.
+    pub(super) fn read_hung_up(&self) -> bool {
+        self.fin_received || self.recv_shut || self.broken()
+    }
+
     fn broken(&self) -> bool {
         self.error.is_some() || matches!(self.state, State::Dead | State::Fresh)
     }

@@ -249,6 +249,15 @@ pub fn local_addr(fd: Fd) -> io::Result<SocketAddr> {
 /// which in a process with threads costs some 40 instructions a call for a feature that Rust has
 /// no use for.
 pub(crate) fn recv(fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+    recv_with(fd, buf, 0)
+}
+
+/// The same, but leaves the bytes unread.
+pub(crate) fn peek(fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+    recv_with(fd, buf, libc::MSG_PEEK)
+}
+
+fn recv_with(fd: Fd, buf: &mut Buf, flags: c_int) -> io::Result<usize> {
     let (place, room) = buf.room_ptr();
     let none = ptr::null_mut::<c_void>();
     // SAFETY: `room` bytes from `place` on belong to `buf`, which is borrowed mutably; no address
@@ -259,7 +268,7 @@ pub(crate) fn recv(fd: Fd, buf: &mut Buf) -> io::Result<usize> {
             fd.0,
             place,
             room,
-            libc::MSG_DONTWAIT,
+            libc::MSG_DONTWAIT | flags,
             none,
             none,
         )
@@ -305,7 +314,16 @@ pub fn discard(fd: Fd, max: usize) -> io::Result<usize> {
     check_len(unsafe { libc::recv(fd.0, ptr::null_mut(), max, flags) })
 }
 
-/// Bytes in the send queue: not acknowledged by the peer, or not even sent (`SIOCOUTQ`).
+/// Bytes that have arrived and were not read (`SIOCINQ`). A FIN does not count.
+pub fn unread(fd: Fd) -> io::Result<usize> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes one int, for which there is room.
+    check(unsafe { libc::ioctl(fd.0, libc::FIONREAD, ptr::from_mut(&mut bytes)) })?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+/// Bytes in the send queue: not acknowledged by the peer, or not even sent (`SIOCOUTQ`). Fails for
+/// what is no connection.
 pub fn unacknowledged(fd: Fd) -> io::Result<usize> {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes one int, for which there is room.

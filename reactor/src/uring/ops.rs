@@ -7,6 +7,7 @@ use super::ring::{self, BufferRing, Completion};
 use super::{InFlight, Kind, Poll, Socket, Stage, UringEngine, Waiter, BELL};
 use crate::buffer::{Buf, Lent, FIRST};
 use crate::engine::{Event, Fd, Key, Op, OpId, Outcome};
+use crate::send_queue::queued;
 use crate::slab::Token;
 use crate::sys;
 use crate::sys::socket::{send_flags, RawAddr};
@@ -60,6 +61,13 @@ impl UringEngine {
                 },
                 fd,
             ),
+            Op::ReadHangup { fd } => (
+                Kind::Poll {
+                    fd,
+                    what: Poll::ReadHangup,
+                },
+                fd,
+            ),
         };
         let refused = match &kind {
             Kind::RecvInto { buf, .. } if buf.receivable() == 0 => Some(libc::EINVAL),
@@ -80,7 +88,7 @@ impl UringEngine {
                 socket.polls.push(token);
                 if waits_for_room {
                     // Whether it does is known when the kernel has been asked.
-                    socket.send_queue.waits(fd);
+                    socket.send_queue.waits(|| queued(fd));
                 }
             }
             Some(Kind::Connect { .. } | Kind::Send { .. }) => self.slot(fd).writer = Some(token),
@@ -166,6 +174,7 @@ impl UringEngine {
                     Poll::Readable => (libc::POLLIN | libc::POLLRDHUP, false),
                     Poll::Writable => (libc::POLLOUT, false),
                     Poll::Hangup => (0, true),
+                    Poll::ReadHangup => (libc::POLLRDHUP, false),
                 };
                 opcode::PollAdd::new(RingFd(fd.0), mask as u32)
                     .multi(multi)
@@ -451,7 +460,7 @@ impl UringEngine {
                 });
             }
             _ if is_again(result) && !cancelled => {
-                self.slot(fd).send_queue.waits(fd);
+                self.slot(fd).send_queue.waits(|| queued(fd));
                 if let Some(op) = self.ops.get_mut(token) {
                     op.stage = Stage::Polling;
                 }
@@ -485,6 +494,7 @@ impl UringEngine {
             Poll::Readable => i32::MAX,
             Poll::Writable => i32::from(libc::POLLOUT) | BROKEN,
             Poll::Hangup => BROKEN,
+            Poll::ReadHangup => i32::from(libc::POLLRDHUP) | BROKEN,
         };
         if result >= 0 && result & mask != 0 {
             if !more {

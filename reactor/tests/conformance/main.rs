@@ -6,6 +6,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod accepting;
+mod acknowledging;
 mod closing;
 mod lab;
 mod native;
@@ -79,8 +80,13 @@ suite! {
         bytes_held_back_with_more_arrive_in_the_end, closing_delivers_what_was_sent;
     polling: readable_on_bytes_end_and_reset, writable_when_there_is_room,
         no_hangup_on_half_close, hangup_on_reset, hangup_when_closed_both_ways,
-        idle_says_whether_a_connection_can_be_used, discards_bytes,
-        says_how_far_the_peer_is_behind;
+        a_fin_is_noticed_behind_unread_bytes,
+        the_end_of_sending_is_noticed_by_reset_but_not_by_our_fin,
+        peeking_leaves_bytes_unread,
+        idle_says_whether_a_connection_can_be_used, discards_bytes;
+    acknowledging: acknowledgements_are_told_while_a_send_waits,
+        acknowledgements_are_told_while_a_splice_waits,
+        acknowledgements_are_told_while_room_is_awaited;
     pipes: moves_bytes_and_sees_the_end, a_full_pipe_says_would_block_with_bytes_held,
         small_pieces_fill_a_pipe, a_dirty_pipe_is_not_used_again, splice_reports_resets;
     closing: closing_with_operations_in_flight, closing_with_unread_bytes_resets,

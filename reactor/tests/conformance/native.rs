@@ -9,11 +9,9 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
-use toron_reactor::{EngineConfig, EpollEngine, Fd, NativeEngine, Op, Outcome, UringEngine};
+use toron_reactor::{EngineConfig, Fd, NativeEngine};
 
 use crate::lab::{Door, Lab, Peer};
-use crate::rig::Rig;
-use crate::sending::send_until_blocked;
 
 /// The lab of one kernel engine.
 pub struct Native<E>(PhantomData<E>);
@@ -185,94 +183,4 @@ impl Peer for SocketPeer {
     }
 
     fn close(self) {}
-}
-
-/// While a send waits, the peer's acknowledgements are told, each once; before and after there is
-/// no account.
-fn acknowledgements_are_told_while_a_send_waits<E: NativeEngine>() {
-    let mut rig = Rig::new(Native::<E>::new());
-    let (fd, peer) = rig.accepted();
-    assert_eq!(rig.engine.acknowledged(fd), None);
-    let bytes = vec![7; rig.lab.more_than_fits()];
-    let (send, sent) = send_until_blocked(&mut rig, fd, &bytes);
-    // The peer's own buffer may still be filling.
-    let left = rig.wait(|rig| match rig.engine.acknowledged(fd) {
-        Some(told) if told.bytes == 0 => Some(told.left),
-        Some(_) => None,
-        None => panic!("the send does not wait"),
-    });
-    assert!(left > 0 && left <= sent as u64);
-    let mut acknowledged = 0;
-    let mut read = 0;
-    let after = rig.wait(|rig| {
-        read += peer.recv(16 * 1024).len();
-        let told = rig.engine.acknowledged(fd).expect("the send waits");
-        acknowledged += told.bytes;
-        (acknowledged >= 1024).then_some(told.left)
-    });
-    assert_eq!(acknowledged, left - after);
-    assert!(!rig.ended(send), "less than a third of the buffer is free");
-    let event = rig.wait(|rig| {
-        read += peer.recv(usize::MAX).len();
-        rig.ended(send).then(|| rig.next(send))
-    });
-    let Outcome::Sent { n, buf } = event.outcome else {
-        panic!("{event:?}")
-    };
-    assert_eq!(rig.engine.acknowledged(fd), None);
-    drop(buf);
-    rig.wait(|_| {
-        read += peer.recv(usize::MAX).len();
-        (read == sent + n).then_some(())
-    });
-    rig.close(fd);
-    rig.finish();
-}
-
-/// The same of a splice.
-fn acknowledgements_are_told_while_a_splice_waits<E: NativeEngine>() {
-    let mut rig = Rig::new(Native::<E>::new());
-    let (from, source) = rig.accepted();
-    let (to, peer) = rig.accepted();
-    let mut pipe = rig.engine.pipe().unwrap();
-    rig.wait(|rig| {
-        source.send(&[7; 16 * 1024]);
-        // Either may have nothing to do at this moment.
-        let _ = rig.engine.splice_in(from, &mut pipe, 64 * 1024);
-        let moved = rig.engine.splice_out(&mut pipe, to, 64 * 1024, false);
-        (pipe.held() > 0 && moved.is_err()).then_some(())
-    });
-    rig.wait(|rig| {
-        let told = rig.engine.acknowledged(to).expect("the splice waits");
-        (told.bytes == 0).then_some(())
-    });
-    rig.wait(|rig| {
-        peer.recv(16 * 1024);
-        let told = rig.engine.acknowledged(to).expect("the splice waits");
-        (told.bytes > 0).then_some(())
-    });
-    rig.wait(|rig| {
-        peer.recv(usize::MAX);
-        let held = pipe.held();
-        rig.engine.splice_out(&mut pipe, to, held, false).ok()
-    });
-    assert_eq!(rig.engine.acknowledged(to), None);
-    rig.engine.return_pipe(pipe);
-    let more = rig.submit(Op::Hangup { fd: from });
-    rig.close(from);
-    rig.cancelled(more);
-    rig.close(to);
-    rig.finish();
-}
-
-#[test]
-fn acknowledgements_on_epoll() {
-    acknowledgements_are_told_while_a_send_waits::<EpollEngine>();
-    acknowledgements_are_told_while_a_splice_waits::<EpollEngine>();
-}
-
-#[test]
-fn acknowledgements_on_io_uring() {
-    acknowledgements_are_told_while_a_send_waits::<UringEngine>();
-    acknowledgements_are_told_while_a_splice_waits::<UringEngine>();
 }

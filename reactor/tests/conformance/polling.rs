@@ -6,7 +6,7 @@ use toron_reactor::{Engine, Op, Outcome};
 
 use crate::lab::{Lab, Peer};
 use crate::rig::Rig;
-use crate::sending::{pattern, send_until_blocked};
+use crate::sending::send_until_blocked;
 
 pub fn readable_on_bytes_end_and_reset(lab: impl Lab) {
     let mut rig = Rig::new(lab);
@@ -124,6 +124,83 @@ pub fn hangup_when_closed_both_ways(lab: impl Lab) {
     rig.finish();
 }
 
+/// Whatever stands unread before the end; and how much that is.
+pub fn a_fin_is_noticed_behind_unread_bytes(lab: impl Lab) {
+    let mut rig = Rig::new(lab);
+    for unread in [0, 6] {
+        let (fd, peer) = rig.accepted();
+        let ended = rig.submit(Op::ReadHangup { fd });
+        let hangup = rig.submit(Op::Hangup { fd });
+        rig.peer_sends(&peer, &b"unread"[..unread]);
+        assert!(rig.silent(ended));
+        assert_eq!(rig.engine.unread(fd).unwrap(), unread);
+        peer.shutdown_write();
+        assert!(matches!(rig.next(ended).outcome, Outcome::Ready));
+        assert_eq!(rig.engine.unread(fd).unwrap(), unread);
+        assert!(rig.silent(hangup), "it is no hang-up");
+        if unread > 0 {
+            assert_eq!(rig.reads(fd, unread), b"unread");
+        }
+        assert_eq!(rig.engine.unread(fd).unwrap(), 0);
+        // It stays true, also behind the end of stream.
+        rig.reads_eof(fd);
+        let again = rig.run(Op::ReadHangup { fd });
+        assert!(matches!(again, Outcome::Ready), "{again:?}");
+        rig.close(fd);
+        rig.cancelled(hangup);
+    }
+    rig.finish();
+}
+
+/// A reset is the end of sending as well; the own FIN is not.
+pub fn the_end_of_sending_is_noticed_by_reset_but_not_by_our_fin(lab: impl Lab) {
+    let mut rig = Rig::new(lab);
+    let (fd, peer) = rig.accepted();
+    rig.half_close(fd);
+    let ended = rig.submit(Op::ReadHangup { fd });
+    rig.wait_for(|| peer.at_end());
+    assert!(rig.silent(ended));
+    rig.engine.cancel(ended);
+    rig.cancelled(ended);
+    rig.close(fd);
+
+    let (fd, peer) = rig.accepted();
+    rig.peer_sends(&peer, b"unread");
+    let ended = rig.submit(Op::ReadHangup { fd });
+    assert!(rig.silent(ended));
+    peer.reset();
+    assert!(matches!(rig.next(ended).outcome, Outcome::Ready));
+    let hangup = rig.run(Op::Hangup { fd });
+    assert!(matches!(hangup, Outcome::Ready), "{hangup:?}");
+    assert_eq!(rig.engine.unread(fd).unwrap(), 6);
+    assert_eq!(rig.reads(fd, 6), b"unread");
+    rig.close(fd);
+    rig.finish();
+}
+
+pub fn peeking_leaves_bytes_unread(lab: impl Lab) {
+    let mut rig = Rig::new(lab);
+    let (fd, peer) = rig.accepted();
+    let mut buf = rig.filled(b"held, ");
+    let nothing = rig.engine.peek(fd, &mut buf).map_err(|e| e.kind());
+    assert_eq!(nothing, Err(ErrorKind::WouldBlock));
+    rig.peer_sends(&peer, b"unread");
+    rig.wait(|rig| (rig.engine.unread(fd).unwrap() == 6).then_some(()));
+    assert_eq!(rig.engine.peek(fd, &mut buf).unwrap(), 6);
+    assert_eq!(&*buf, b"held, unread");
+    assert_eq!(rig.engine.unread(fd).unwrap(), 6);
+    peer.shutdown_write();
+    let ended = rig.run(Op::ReadHangup { fd });
+    assert!(matches!(ended, Outcome::Ready), "{ended:?}");
+    assert_eq!(rig.engine.peek(fd, &mut buf).unwrap(), 6);
+    assert_eq!(rig.reads(fd, 6), b"unread");
+    assert_eq!(rig.engine.peek(fd, &mut buf).unwrap(), 0);
+    rig.reads_eof(fd);
+    drop(buf);
+    rig.close(fd);
+    rig.finish();
+}
+
 pub fn idle_says_whether_a_connection_can_be_used(lab: impl Lab) {
     let mut rig = Rig::new(lab);
     let (fd, peer) = rig.dialled();
@@ -181,29 +258,6 @@ pub fn discards_bytes(lab: impl Lab) {
     rig.readable(fd);
     let error = rig.engine.discard(fd, 100).map_err(|e| e.raw_os_error());
     assert_eq!(error, Err(Some(libc::ECONNRESET)));
-    rig.close(fd);
-    rig.finish();
-}
-
-pub fn says_how_far_the_peer_is_behind(lab: impl Lab) {
-    let mut rig = Rig::new(lab);
-    let (fd, peer) = rig.accepted();
-    assert_eq!(rig.engine.unacknowledged(fd).unwrap(), 0);
-    rig.writes(fd, b"arrives though nobody reads it");
-    rig.wait(|rig| (rig.engine.unacknowledged(fd).unwrap() == 0).then_some(()));
-    // More than the peer's buffer takes: the rest waits here until it reads.
-    let bytes = pattern(rig.lab.more_than_fits());
-    let (send, _) = send_until_blocked(&mut rig, fd, &bytes);
-    // Or the send was only delayed, and nothing waits for the peer.
-    rig.wait(|rig| {
-        let behind = rig.engine.unacknowledged(fd).unwrap();
-        (behind > 0 || rig.ended(send)).then_some(())
-    });
-    rig.wait(|rig| {
-        peer.recv(usize::MAX);
-        (rig.ended(send) && rig.engine.unacknowledged(fd).unwrap() == 0).then_some(())
-    });
-    rig.next(send);
     rig.close(fd);
     rig.finish();
 }

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use toron_reactor::{
-    Acknowledged, BufferPool, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Pipe, Shutdown,
-    Stats, Time, Token, Wake,
+    Acknowledged, Buf, BufferPool, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Pipe,
+    Shutdown, Stats, Time, Token, Wake,
 };
 
 #[derive(Debug)]
@@ -142,8 +142,12 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.discard(fd, max)
     }
 
-    fn unacknowledged(&mut self, fd: Fd) -> io::Result<usize> {
-        self.engine.unacknowledged(fd)
+    fn unread(&mut self, fd: Fd) -> io::Result<usize> {
+        self.engine.unread(fd)
+    }
+
+    fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
+        self.engine.peek(fd, buf)
     }
 
     fn is_idle(&mut self, fd: Fd) -> bool {

@@ -215,3 +215,37 @@ fn size_lines() {
         assert_eq!(chunk::encode_size_line(n, &mut [0; 18]), line.as_bytes());
     }
 }
+
+/// Of every beginning of a body no more must come than what is left of it; and exactly that once the
+/// size of its only chunk is known and it goes on in the shortest way.
+#[test]
+fn what_must_still_come_at_least_is_never_more_than_what_does() {
+    for (body, size_line) in [
+        (&b"0\r\n\r\n"[..], 0),
+        (b"3\r\nabc\r\n0\r\n\r\n", 1),
+        (b"10\r\n0123456789abcdef\r\n0\r\n\r\n", 2),
+        (b"3;x=y\r\nabc\r\n00\r\nA: b\r\nC:\r\n\r\n", usize::MAX),
+    ] {
+        for at in 0..=body.len() {
+            let (least, left) = (least_behind(&body[..at]), (body.len() - at) as u64);
+            assert!(least <= left, "{at}: {least}");
+            assert_eq!(least == 0, left == 0);
+            if at >= size_line {
+                assert_eq!(least, left, "{at}");
+            }
+        }
+    }
+}
+
+fn least_behind(bytes: &[u8]) -> u64 {
+    let (mut decoder, mut trailers, mut rest) = (Decoder::new(), Vec::new(), bytes);
+    loop {
+        let step = decoder.feed(rest, &mut trailers);
+        rest = &rest[step.consumed..];
+        match step.event {
+            Event::Data { .. } => {}
+            Event::NeedMore | Event::Done => return decoder.least_to_come(),
+            Event::Fault(fault) => panic!("{fault:?}"),
+        }
+    }
+}

@@ -55,8 +55,12 @@ impl Transaction {
         } else if due(self.tunnel_idle_at) {
             self.note_time(now, self.tunnel_idle_at, limits.upgrade_idle_timeout);
             self.sever(Reason::UpgradeIdleTimeout, out);
-        } else if let Some(first) = self.writing.look(now) {
-            out.push(Order::Look { first });
+        } else if self.writing.is_over(now) {
+            self.client_too_slow = true;
+            if self.cause.is_none() {
+                self.observed = millis(self.writing.spent(now));
+            }
+            self.sever(Reason::WriteTimeout, out);
         } else if due(self.upstream_idle_at) {
             self.note_time(now, self.upstream_idle_at, limits.upstream_idle_timeout);
             self.answer(now, Reason::UpstreamIdleTimeout, out);

@@ -13,14 +13,18 @@ impl Transaction {
     }
 
     /// A side that waits for room in the kernel's buffer is not idle while its bytes are taken.
-    /// (What a client must take of a response is judged by its window, see `writing.rs`.)
-    pub(super) fn acknowledged(&mut self, now: Time, by: Side) {
+    pub(super) fn acknowledged(&mut self, now: Time, by: Side, bytes: u64, left: u64) {
+        if by == Side::Client {
+            self.writing.acknowledged(now, bytes, left);
+        }
+        if bytes == 0 {
+            return;
+        }
         if self.tunnel_idle_at.is_some() {
             self.tunnel_idle_at = after(now, self.limits.upgrade_idle_timeout);
         }
-        match by {
-            Side::Client => {}
-            Side::Upstream => self.passed(now),
+        if by == Side::Upstream {
+            self.passed(now);
         }
     }
 }

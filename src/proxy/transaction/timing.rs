@@ -84,6 +84,15 @@ fn sever(cause: Reason) -> Order {
     })
 }
 
+/// The client has taken so much of what waits for it since the last look.
+fn taken(bytes: u64) -> Input {
+    Input::Acknowledged {
+        by: Side::Client,
+        bytes,
+        left: 50_000,
+    }
+}
+
 const AWAIT_CLIENT: Input = Input::UploadWaits(Side::Client);
 const AWAIT_UPSTREAM: Input = Input::UploadWaits(Side::Upstream);
 
@@ -380,6 +389,18 @@ fn i29_the_client_must_take_a_quota_in_each_window() {
             },
         )
         .due(9_000, &[sever(Reason::WriteTimeout)]);
+}
+
+#[test]
+fn i29_what_the_client_acknowledges_counts_while_the_kernel_takes_nothing() {
+    Life::sent(get(), limits())
+        .at(0, Input::FinalHead(plain()))
+        .at(0, Input::DownloadWaits(Side::Client))
+        .at(625, taken(1 << 20))
+        .at(4_000, taken(1_023))
+        .at(4_500, taken(1))
+        .at(9_000, taken(1_023))
+        .due(9_500, &[sever(Reason::WriteTimeout)]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Each timing rule on the whole server, with a clock that is made up.
 
 mod heads;
+mod leaving;
 mod receiving;
 mod sending;
 mod skipping;

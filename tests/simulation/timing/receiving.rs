@@ -1,6 +1,6 @@
-//! Clients that receive a response (I29), and clients that leave (I39).
+//! Clients that receive a response (I29).
 
-use super::{GET, MILLIS, OK, SECOND};
+use super::{GET, MILLIS, SECOND};
 use crate::stage::{Peer, Stage};
 
 const CONFIG: &str = "server: {write_timeout: 2s}\nproxy: {transport: {upstream_idle_timeout: 0}}";
@@ -138,79 +138,4 @@ fn i29_write_timeout_of_zero_is_off() {
         stage.pass(MILLIS(1));
     }
     assert!(client.received.len() > LENGTH);
-}
-
-/// A client with a request under way, and its upstream.
-fn under_way(stage: &mut Stage, begun: bool) -> (Peer, Peer) {
-    let mut client = stage.client();
-    let upstream = stage.request(&mut client, GET);
-    if begun {
-        upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbo");
-        stage.until(SECOND, || client.has(b"bo"));
-    }
-    (client, upstream)
-}
-
-#[test]
-fn i39_a_fin_behind_the_request_is_no_abort() {
-    for begun in [false, true] {
-        let mut stage = Stage::new("", "");
-        let (mut client, mut upstream) = under_way(&mut stage, begun);
-        client.remote.shutdown_write();
-        stage.pass(5 * SECOND);
-        assert!(!upstream.has_ended());
-        let rest = if begun { b"dy!".as_slice() } else { OK };
-        upstream.send(rest);
-        stage.until(SECOND, || client.has_ended());
-        assert!(client.text().ends_with(if begun { "body!" } else { "OK" }));
-    }
-}
-
-#[test]
-fn i39_on_a_route_that_aborts_it_ends_the_upstream_at_once() {
-    for begun in [false, true] {
-        let mut stage = Stage::new("", "client_half_close: abort");
-        let (mut client, mut upstream) = under_way(&mut stage, begun);
-        let since = stage.now();
-        client.remote.shutdown_write();
-        let gone = stage.until(SECOND, || upstream.has_ended());
-        assert!(gone.since(since) < MILLIS(1), "{:?}", gone.since(since));
-        stage.until(SECOND, || client.has_ended());
-        assert_eq!(stage.counts().exchanges, 0);
-    }
-}
-
-#[test]
-fn i39_while_dialling_as_well() {
-    let mut stage = Stage::new("", "client_half_close: abort");
-    let target = "127.0.1.1:81".parse().unwrap();
-    stage
-        .world
-        .set_route(target, toron_reactor::sim::Route::Silent);
-    let mut client = stage.client();
-    stage.until(SECOND, || client.remote.is_open());
-    client.send(GET.as_bytes());
-    stage.pass(SECOND);
-    assert_eq!(stage.counts().exchanges, 1);
-    client.remote.shutdown_write();
-    stage.until(MILLIS(1), || client.has_ended());
-    assert_eq!(stage.counts().exchanges, 0);
-}
-
-#[test]
-fn i39_a_client_that_resets_is_noticed_in_every_phase() {
-    for begun in [false, true] {
-        let mut stage = Stage::new("", "");
-        let (client, mut upstream) = under_way(&mut stage, begun);
-        client.remote.reset();
-        stage.until(MILLIS(1), || upstream.has_ended());
-    }
-    // Behind an early response, when the rest of its body is not wanted any more.
-    let mut stage = Stage::new("", "");
-    let mut client = stage.client();
-    let mut upstream = stage.request(&mut client, &super::post(1 << 20));
-    upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbo");
-    stage.until(SECOND, || client.has(b"bo"));
-    client.remote.reset();
-    stage.until(MILLIS(1), || upstream.has_ended());
 }
