@@ -290,7 +290,7 @@ fn uploads_cost_little(engine: Engine, chunked: bool) {
     toron.proc().reset_peak();
     let idle = toron.proc().peak_kib();
     all_at_once(&toron, &backend, form);
-    let growth = toron.proc().peak_kib() - idle;
+    let growth = toron.proc().peak_kib().saturating_sub(idle);
     let how = if chunked { "copy" } else { "splice" };
     println!(
         "{}, {how}: {growth} KiB above {idle} KiB for {uploads} uploads of {} MiB",

@@ -1,13 +1,11 @@
 //! The response, from the upstream to the client: interim heads, the head, the body.
 
-use std::io::ErrorKind;
-
 use toron_reactor::{Buf, Engine, Op, Outcome};
 
 use super::body::{self, Chunked, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
-use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
 use super::state::{Download, Exchange};
 use super::Kit;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
@@ -341,81 +339,43 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return false;
         };
-        let Some(token) = exchange.upstream else {
+        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
+        let Some(from) = connection.map(|connection| connection.fd) else {
             return false;
         };
-        let Some(fd) = self
-            .core
-            .upstreams
-            .get(token)
-            .map(|connection| connection.fd)
-        else {
-            return false;
-        };
-        let download = &mut exchange.download;
-        let outstanding = download.source.outstanding();
-        let Some(pipe) = hold_pipe(self.cx.engine, &mut download.pipe) else {
-            download.copies = true;
-            self.download_next(session);
-            return false;
-        };
-        if pipe.held() > 0 {
-            let held = pipe.held();
-            match self.cx.engine.splice_out(pipe, session.fd, held, false) {
-                Ok(n) => {
-                    exchange.bytes_out += n as u64;
-                    let pending = (held - n.min(held)) as u64 + outstanding;
-                    return self.step(
-                        session,
-                        Input::Sent {
-                            bytes: n as u64,
-                            pending,
-                        },
-                    );
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.download_await_client(session);
-                }
-                Err(_) => {
-                    self.step(session, Input::ClientGone);
-                }
+        let Download { pipe, source, .. } = &mut exchange.download;
+        match splice::round(self.cx.engine, (from, session.fd), pipe, source) {
+            Round::Taken(_) => return true,
+            Round::Passed { bytes, left } => {
+                let pending = left + source.outstanding();
+                exchange.bytes_out += bytes;
+                return self.step(session, Input::Sent { bytes, pending });
             }
-            return false;
-        }
-        if outstanding == 0 {
-            if let Some(pipe) = download.pipe.take() {
-                self.cx.engine.return_pipe(pipe);
+            Round::Done => {
+                exchange.download.complete = true;
+                self.download_next(session);
             }
-            download.complete = true;
-            self.download_next(session);
-            return false;
-        }
-        let most = outstanding.min(SPLICE_CHUNK) as usize;
-        match self.cx.engine.splice_in(fd, pipe, most) {
-            Ok(n) if n > 0 => {
-                download.source = Source::Length(outstanding.saturating_sub(n as u64));
-                true
+            Round::NoPipe => {
+                exchange.download.copies = true;
+                self.download_next(session);
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if let Some(pipe) = download.pipe.take() {
-                    self.cx.engine.return_pipe(pipe);
-                }
-                self.download_await_upstream(session, token);
-                false
+            Round::SourceDry => self.download_await_upstream(session),
+            Round::SinkFull => self.download_await_client(session),
+            Round::SourceEnded | Round::SourceFailed => {
+                let response_begun = true;
+                self.step(session, Input::UpstreamGone { response_begun });
             }
-            Ok(_) | Err(_) => {
-                self.step(
-                    session,
-                    Input::UpstreamGone {
-                        response_begun: true,
-                    },
-                );
-                false
+            Round::SinkFailed => {
+                self.step(session, Input::ClientGone);
             }
         }
+        false
     }
 
-    fn download_await_upstream(&mut self, session: &mut Session, token: toron_reactor::Token) {
+    fn download_await_upstream(&mut self, session: &mut Session) {
+        let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else {
+            return;
+        };
         if let Some(connection) = self.core.upstreams.get_mut(token) {
             if !connection.polls_readable {
                 connection.polls_readable = true;

@@ -1,6 +1,10 @@
-//! When bodies move by `splice`, and the pipe they take.
+//! How bodies move by `splice`, when they do, and the pipe they take.
 
-use toron_reactor::{Engine, Pipe};
+use std::io::ErrorKind;
+
+use toron_reactor::{Engine, Fd, Pipe};
+
+use super::body::Source;
 
 /// Bodies with fewer bytes outstanding are copied: a pipe and two more system calls do not pay.
 pub(crate) const SPLICE_MIN: u64 = 64 * 1024;
@@ -9,11 +13,82 @@ pub(crate) const SPLICE_CHUNK: u64 = 64 * 1024;
 /// Rounds of splicing in one handler before others get their turn.
 pub(crate) const SPLICE_ROUNDS: usize = 16;
 
-/// The pipe in use, or one from the pool. Pipes below 64 KiB (past the kernel's quota) do not pay.
-pub(crate) fn hold_pipe<'p, E: Engine>(
+/// What one round came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Round {
+    /// No pipe can be had that pays: the body is to be copied.
+    NoPipe,
+    /// So many bytes came into the pipe.
+    Taken(u64),
+    /// Bytes went on from the pipe.
+    Passed {
+        /// How many.
+        bytes: u64,
+        /// How many are left in it.
+        left: u64,
+    },
+    /// All of the body has gone on. The pipe is given back.
+    Done,
+    /// There is nothing to take. The pipe is given back: it is borrowed only while bytes are on their
+    /// way.
+    SourceDry,
+    /// There is no room for what is in the pipe.
+    SinkFull,
+    /// The source has finished sending before the end of the body.
+    SourceEnded,
+    /// The source's connection is broken.
+    SourceFailed,
+    /// The sink takes no more.
+    SinkFailed,
+}
+
+/// Empties the pipe into `to` if it holds something, else fills it from `from` with what is still to
+/// come of the body.
+pub(crate) fn round<E: Engine>(
     engine: &mut E,
-    pipe: &'p mut Option<Pipe>,
-) -> Option<&'p mut Pipe> {
+    (from, to): (Fd, Fd),
+    pipe: &mut Option<Pipe>,
+    body: &mut Source,
+) -> Round {
+    let outstanding = body.outstanding();
+    let Some(held_pipe) = hold_pipe(engine, pipe) else {
+        return Round::NoPipe;
+    };
+    let held = held_pipe.held();
+    if held > 0 {
+        return match engine.splice_out(held_pipe, to, held, false) {
+            Ok(n) => Round::Passed {
+                bytes: n as u64,
+                left: held.saturating_sub(n) as u64,
+            },
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Round::SinkFull,
+            Err(_) => Round::SinkFailed,
+        };
+    }
+    let round = if outstanding == 0 {
+        Round::Done
+    } else {
+        let most = outstanding.min(SPLICE_CHUNK) as usize;
+        match engine.splice_in(from, held_pipe, most) {
+            Ok(0) => Round::SourceEnded,
+            Ok(n) => {
+                *body = Source::Length(outstanding.saturating_sub(n as u64));
+                Round::Taken(n as u64)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Round::SourceDry,
+            Err(_) => Round::SourceFailed,
+        }
+    };
+    if matches!(round, Round::Done | Round::SourceDry) {
+        if let Some(pipe) = pipe.take() {
+            engine.return_pipe(pipe);
+        }
+    }
+    round
+}
+
+/// The pipe in use, or one from the pool. Pipes below 64 KiB (past the kernel's quota) do not pay.
+fn hold_pipe<'p, E: Engine>(engine: &mut E, pipe: &'p mut Option<Pipe>) -> Option<&'p mut Pipe> {
     if pipe.is_none() {
         let fresh = engine.pipe().ok()?;
         if (fresh.capacity() as u64) < SPLICE_CHUNK {

@@ -3,14 +3,13 @@
 //! Known lengths move by `splice` once there is enough of them; the rest, and chunked bodies, by
 //! one buffer at a time. Nothing is read that cannot be passed on.
 
-use std::io::ErrorKind;
-
 use toron_reactor::{Buf, Engine, Op, Outcome};
 
 use super::body::{self, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Phase, Session};
-use super::splice::{hold_pipe, SPLICE_CHUNK, SPLICE_MIN, SPLICE_ROUNDS};
+use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
+use super::state::Upload;
 use super::Kit;
 use crate::http::Reason;
 use crate::proxy::transaction::{self, Input, Side};
@@ -145,75 +144,38 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return false;
         };
-        let Some(token) = exchange.upstream else {
+        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
+        let Some(to) = connection.map(|connection| connection.fd) else {
             return false;
         };
-        let Some(fd) = self
-            .core
-            .upstreams
-            .get(token)
-            .map(|connection| connection.fd)
-        else {
-            return false;
-        };
-        let outstanding = exchange.upload.source.outstanding();
-        let Some(pipe) = hold_pipe(self.cx.engine, &mut exchange.upload.pipe) else {
-            exchange.upload.copies = true;
-            self.upload_next(session);
-            return false;
-        };
-        if pipe.held() > 0 {
-            let held = pipe.held();
-            match self.cx.engine.splice_out(pipe, fd, held, false) {
-                Ok(_) => return self.step(session, Input::Passed),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.upload_await_upstream(session);
-                }
-                Err(_) => self.upstream_write_failed(session, false),
+        let Upload { pipe, source, .. } = &mut exchange.upload;
+        match splice::round(self.cx.engine, (session.fd, to), pipe, source) {
+            Round::Taken(bytes) => {
+                let last = source.outstanding() == 0;
+                exchange.bytes_in += bytes;
+                return self.step(session, Input::Received { bytes, last });
             }
-            return false;
-        }
-        if outstanding == 0 {
-            self.return_upload_pipe(session);
-            self.upload_next(session);
-            return false;
-        }
-        let most = outstanding.min(SPLICE_CHUNK) as usize;
-        match self.cx.engine.splice_in(session.fd, pipe, most) {
-            Ok(0) => {
-                session.eof = true;
-                self.step(session, Input::ClientEof)
+            Round::Passed { .. } => return self.step(session, Input::Passed),
+            Round::Done => self.upload_next(session),
+            Round::NoPipe => {
+                exchange.upload.copies = true;
+                self.upload_next(session);
             }
-            Ok(n) => {
-                let left = outstanding.saturating_sub(n as u64);
-                exchange.upload.source = Source::Length(left);
-                exchange.bytes_in += n as u64;
-                self.step(
-                    session,
-                    Input::Received {
-                        bytes: n as u64,
-                        last: left == 0,
-                    },
-                )
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // Pipes are borrowed only while bytes are on their way.
-                self.return_upload_pipe(session);
+            Round::SourceDry => {
                 self.poll_readable(session);
                 self.step(session, Input::UploadWaits(Side::Client));
-                false
             }
-            Err(_) => {
+            Round::SinkFull => self.upload_await_upstream(session),
+            Round::SourceEnded => {
+                session.eof = true;
+                self.step(session, Input::ClientEof);
+            }
+            Round::SourceFailed => {
                 self.step(session, Input::ClientGone);
-                false
             }
+            Round::SinkFailed => self.upstream_write_failed(session, false),
         }
-    }
-
-    fn return_upload_pipe(&mut self, session: &mut Session) {
-        if let Some(pipe) = session.exchange.as_mut().and_then(|x| x.upload.pipe.take()) {
-            self.cx.engine.return_pipe(pipe);
-        }
+        false
     }
 
     fn upload_await_upstream(&mut self, session: &mut Session) {

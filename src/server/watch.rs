@@ -12,6 +12,7 @@ use toron_reactor::{Engine, Op, Outcome};
 use super::body::Source;
 use super::lane::Lane;
 use super::session::{Phase, Session};
+use super::state::Exchange;
 use super::Kit;
 use crate::proxy::transaction::{self, Input};
 
@@ -60,42 +61,29 @@ impl<E: Engine> Kit<'_, '_, E> {
         {
             return;
         }
-        let minds_fin = session
-            .exchange
-            .as_ref()
-            .is_some_and(|x| x.transaction.minds_fin());
-        let aborts = session
-            .exchange
-            .as_ref()
-            .is_some_and(|x| x.transaction.half_close_aborts());
-        if minds_fin {
-            let whole = if aborts {
-                Whole::Never
-            } else {
-                self.can_be_whole(session)
-            };
-            match whole {
-                Whole::Never => {
-                    self.step(session, Input::ClientEof);
-                    return;
-                }
-                Whole::Unknown => {}
-                Whole::Certainly => {
-                    if let Some(exchange) = session.exchange.as_mut() {
-                        exchange.fin_is_harmless = true;
-                    }
-                }
-            }
+        let Some(exchange) = session.exchange.as_ref() else {
+            return;
+        };
+        let whole = if !exchange.transaction.minds_fin() {
+            Whole::Certainly
+        } else if exchange.transaction.half_close_aborts() {
+            Whole::Never
+        } else {
+            self.can_be_whole(session, exchange)
+        };
+        if whole == Whole::Never {
+            self.step(session, Input::ClientEof);
+            return;
+        }
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.fin_is_harmless |= whole == Whole::Certainly;
         }
         // If it was a reset, this tells.
         self.watch_hangup(session);
     }
 
     /// Whether the request is whole with what has come and is not looked at yet.
-    fn can_be_whole(&mut self, session: &Session) -> Whole {
-        let Some(exchange) = session.exchange.as_ref() else {
-            return Whole::Unknown;
-        };
+    fn can_be_whole(&mut self, session: &Session, exchange: &Exchange) -> Whole {
         let source = &exchange.upload.source;
         let unread = self.cx.engine.unread(session.fd).unwrap_or(0);
         let held = [

@@ -314,7 +314,8 @@ pub fn discard(fd: Fd, max: usize) -> io::Result<usize> {
     check_len(unsafe { libc::recv(fd.0, ptr::null_mut(), max, flags) })
 }
 
-/// Bytes that have arrived and were not read (`SIOCINQ`). A FIN does not count.
+/// Bytes that have arrived and were not read (`SIOCINQ`). A FIN does not count;
+/// nor do bytes behind urgent ones (`MSG_OOB`), which HTTP has no use for.
 pub fn unread(fd: Fd) -> io::Result<usize> {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes one int, for which there is room.
