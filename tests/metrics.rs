@@ -406,29 +406,47 @@ fn many_routes_come_whole_and_piece_by_piece() {
         let routes = (0..count).map(|i| Route::new(&name(i), &upstream.addr));
         let toron = Toron::start(&Settings::new(engine, routes.collect()));
         let mut user = Client::connect(toron.addr, PATIENCE).unwrap();
+        let before = toron.proc().resident_kib();
         for i in 0..count {
             user.send(get(&name(i)).as_bytes(), PATIENCE);
             assert!(user.receive_until(PATIENCE, |c| c.received.ends_with(b"hello")));
             user.received.clear();
         }
+        let used = toron.proc().resident_kib().saturating_sub(before);
+        println!("{}: {used} KiB for {count} routes", engine.name());
         let mut slow = Client::connect_with_window(toron.addr, 4096).unwrap();
         slow.send(get("/metrics").as_bytes(), PATIENCE);
         assert!(slow.receive(100, Instant::now() + PATIENCE));
         // It is far from done, and waits for its client.
         assert_eq!(ask(&toron, &get(&name(0))).status, 200);
-        let began = Instant::now();
         let end = |c: &Client| c.received.ends_with(b"\n\r\n0\r\n\r\n");
         assert!(slow.receive_until(6 * PATIENCE, end));
-        let took = began.elapsed();
         let body = slow.parsed().responses.remove(0).body;
-        println!("{}: {} bytes in {took:?}", engine.name(), body.len());
         assert!(body.len() > count * 1000);
         let found = parse(Format::Text, &body);
         found.check();
         let used = |s: &&support::metrics::Sample| s.name == "toron_requests_total";
         // And the one that no route has.
         assert_eq!(found.samples.iter().filter(used).count(), count + 1);
-        let memory = toron.proc().resident_kib();
-        println!("{}: {} MiB resident", engine.name(), memory >> 10);
+        tell_what_it_costs(&toron, engine);
     });
+}
+
+/// Figures of ten expositions to a client that takes them at once.
+fn tell_what_it_costs(toron: &Toron, engine: Engine) {
+    const ROUNDS: u64 = 10;
+    let ticks = toron.cpu_ticks();
+    let sizes = (0..ROUNDS).map(|_| fetch(toron, Format::Text).len());
+    let size = sizes.max().unwrap_or_default();
+    let cpu = (toron.cpu_ticks() - ticks) * 10 / ROUNDS;
+    println!(
+        "{}: {size} bytes, {cpu} ms of processor time",
+        engine.name()
+    );
+    let found = scrape(toron);
+    let buckets = found.samples.iter();
+    for bucket in buckets.filter(|s| s.name == "toron_reactor_turn_seconds_bucket") {
+        let (bound, count) = (&bucket.labels["le"], bucket.value);
+        println!("{}: {count} sampled turns up to {bound} s", engine.name());
+    }
 }

@@ -122,8 +122,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let fd = match self.cx.engine.socket(&address) {
             Ok(fd) => fd,
             Err(error) => {
-                self.core.out_of_resources += 1;
                 self.core.cells.dials_failed.add(1);
+                self.core.out_of_resources += 1;
                 self.tell_failure(session, &format_args!("no socket for it: {error}"));
                 self.step(session, Input::ConnectFailed(ConnectFailure::NoResources));
                 return;

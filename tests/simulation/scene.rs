@@ -160,7 +160,8 @@ impl Scene {
         self.ledger.tally.trial += trial;
     }
 
-    /// Each request that has ended has left one line, and one that did not end well its reason.
+    /// Each request that has ended has left one line, also one whose head never came whole, and one
+    /// that did not end well its reason.
     fn check_log(&self) {
         let text = std::str::from_utf8(&self.lines).unwrap();
         let mut requests = 0;

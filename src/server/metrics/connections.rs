@@ -56,6 +56,15 @@ pub const FAMILIES: &[Family] = &[
         }),
     },
     Family {
+        name: "toron_upstream_out_of_resources_total",
+        kind: Kind::Counter,
+        help:
+            "Dials of upstreams that failed because this machine had no descriptor, port or memory \
+               left; among those that failed.",
+        labels: &[],
+        samples: Samples::Once(|view, out| out.value(view.totals.out_of_resources)),
+    },
+    Family {
         name: "toron_deadlines_total",
         kind: Kind::Counter,
         help: "Deadlines that passed, by the setting they come from.",

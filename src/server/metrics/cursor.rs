@@ -10,8 +10,8 @@ use super::text::{Format, Text};
 use crate::server::shared::Shared;
 use crate::server::Pinned;
 
-/// Bytes after which a piece ends. One of 16 KiB takes about 0.1 ms to write; see the table in
-/// docs/operations.md.
+/// Bytes after which a piece ends. With 10,000 routes in use, turns that write one take 20 to 50 µs
+/// (`toron_reactor_turn_seconds` of a release build); a piece of 64 KiB would take four times that.
 pub const PIECE: usize = 16 * 1024;
 
 /// An exposition under way.

@@ -109,10 +109,11 @@ pub const FAMILIES: &[Family] = &[
         help: "1, with what is running as labels.",
         labels: &["version", "commit", "engine"],
         samples: Samples::Once(|view, out| {
+            let engine = view.shared.engine.get();
             let labels = [
                 ("version", env!("CARGO_PKG_VERSION")),
                 ("commit", option_env!("TORON_COMMIT").unwrap_or("unknown")),
-                ("engine", view.shared.engine.get().unwrap_or(&"")),
+                ("engine", engine.copied().unwrap_or("unknown")),
             ];
             out.sample(&labels, 1);
         }),

@@ -22,7 +22,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// This one; none where /proc is not mounted.
+    /// This one; none where /proc is not mounted. Takes some 50 µs (`benches/metrics.rs`), at most
+    /// twice in an exposition.
     #[must_use]
     pub fn here() -> Option<Process> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
