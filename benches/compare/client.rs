@@ -51,6 +51,7 @@ pub fn connect(addr: impl ToSocketAddrs) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
     Ok(stream)
 }
 
@@ -59,10 +60,8 @@ fn upload(stream: &mut TcpStream, bytes: u64, chunked: bool) -> io::Result<()> {
         true => "Transfer-Encoding: chunked".to_owned(),
         false => format!("Content-Length: {bytes}"),
     };
-    write!(
-        stream,
-        "POST /discard HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n"
-    )?;
+    stream
+        .write_all(format!("POST /discard HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n").as_bytes())?;
     let piece = if chunked { frames() } else { vec![b'x'; PIECE] };
     let mut left = bytes;
     while left > 0 {
@@ -89,7 +88,7 @@ fn frames() -> Vec<u8> {
 }
 
 fn download(stream: &mut TcpStream, bytes: u64) -> io::Result<()> {
-    write!(stream, "GET /bytes/{bytes} HTTP/1.1\r\nHost: t\r\n\r\n")?;
+    stream.write_all(format!("GET /bytes/{bytes} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes())?;
     let length = read_answer(stream)?;
     match length == bytes {
         true => Ok(()),
@@ -99,7 +98,7 @@ fn download(stream: &mut TcpStream, bytes: u64) -> io::Result<()> {
 
 /// One request on a connection that goes on.
 pub fn get(stream: &mut TcpStream, path: &str) -> io::Result<()> {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: t\r\n\r\n")?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes())?;
     read_answer(stream).map(drop)
 }
 
