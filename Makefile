@@ -2,13 +2,15 @@
 # make build    build target/release/toron
 # make install  put what was built into DESTDIR/PREFIX (/usr/local), with examples and a systemd unit
 # make test     everything that has to hold: format, lints, all tests
+# make compare  toron beside nginx, HAProxy and bare relays, all rows (about 40 minutes);
+#               ROWS='keep-alive bulk' runs some, ROUNDS=5 SECONDS=4 as wanted
 # make soak     the long forms of the load tests, with figures beside nginx's
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/toron
 
-.PHONY: run build install test soak tools
+.PHONY: run build install test soak compare tools
 
 run:
 	@bash configs/run.sh
@@ -36,6 +38,16 @@ test: tools
 # Release, one test at a time: the figures are worth nothing otherwise.
 soak: tools
 	TORON_SOAK=1 cargo test --release --test load --test transfer --test steady --test isolation --test storm --test volume --test metrics --test reload --test bench_soak --test discovery --test podman -- --nocapture --test-threads=1
+
+ROUNDS ?= 5
+SECONDS ?= 4
+ROWS ?=
+
+# Needs a machine that does nothing else; writes compare.md, compare.json and compare.svg there.
+compare: tools
+	cargo build --release -p toron-reactor --example relay
+	ulimit -n "$$(ulimit -Hn)" && cargo bench --bench compare -- --rounds $(ROUNDS) --seconds $(SECONDS) \
+		--out "$(or $(CARGO_TARGET_DIR),target)/compare" $(ROWS)
 
 # Programs that the tests use; installed on Debian when missing.
 tools:
