@@ -22,8 +22,9 @@ fn every_request_has_its_line() {
     let upstream = Upstream::start();
     let dir = TempDir::new("logs");
     let (config, log) = (dir.join("config.yaml"), dir.join("access.log"));
+    // One reactor: several hand their lines over in any order.
     let text = format!(
-        "server: {{host: 127.0.0.1, port: 0}}\nlogging: {{access_log: {}}}\n\
+        "server: {{host: 127.0.0.1, port: 0, worker_pool_size: 1}}\nlogging: {{access_log: {}}}\n\
          routes: [{{prefix: /up, target: 'http://{}'}}, {{prefix: /small, max_body_bytes: 10, target: 'http://{}'}}]\n",
         log.display(),
         upstream.addr,

@@ -207,13 +207,15 @@ fn routes_whose_names_are_cut_are_told_apart() {
     for prefix in &prefixes {
         assert_eq!(ask(&toron, &get(prefix)).status, 200);
     }
-    let found = scrape(&toron);
+    let of_routes = |found: &Exposition| {
+        let samples = found.samples.iter();
+        samples
+            .filter(|s| s.name == "toron_response_bytes_total")
+            .count()
+    };
+    // A request is counted when it has ended, which its client may know before.
+    let found = await_metrics(&toron, "two routes", |found| of_routes(found) == 2);
     found.check();
-    let of_routes = found
-        .samples
-        .iter()
-        .filter(|s| s.name == "toron_response_bytes_total");
-    assert_eq!(of_routes.count(), 2);
 }
 
 #[test]
@@ -250,16 +252,17 @@ fn only_the_administrative_subnets_see_it_and_no_rate_limits_them() {
         for field in ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"] {
             assert!([403, 429].contains(&relayed(field)), "{field}");
         }
-        let found = scrape(&toron);
-        let refused =
-            |reason| found.count("toron_refusals_total", &[("route", ""), ("reason", reason)]);
-        assert!(refused("rate_limit") >= 1 && refused("admin_subnet") >= 1);
-        assert_eq!(
-            found.count("toron_firewall_refused_total", &[]),
-            refused("rate_limit")
-        );
+        let refused = |found: &Exposition, reason| {
+            found.count("toron_refusals_total", &[("route", ""), ("reason", reason)])
+        };
+        // The firewall's own count is told at the end of a turn, after the answer.
+        let found = await_metrics(&toron, "refusals by rate", |found| {
+            let by_rate = refused(found, "rate_limit");
+            by_rate >= 1 && found.count("toron_firewall_refused_total", &[]) == by_rate
+        });
+        assert!(refused(&found, "admin_subnet") >= 1);
         let violations = found.sum("toron_firewall_violations_total", &[("kind", "rate")]);
-        assert_eq!(violations, refused("rate_limit"));
+        assert_eq!(violations, refused(&found, "rate_limit"));
     });
 }
 
@@ -318,10 +321,10 @@ fn routes_that_stay_go_on_counting_over_a_reload_and_others_are_told_no_more() {
         toron.reload(&routes(&["/comes", "/stays", "/"]));
         assert_eq!(ask(&toron, &get("/stays")).status, 200);
         assert_eq!(ask(&toron, &get("/comes")).status, 200);
-        let found = scrape(&toron);
+        let found = await_metrics(&toron, "what was answered", |found| {
+            count(found, "/stays") == Some(3.0) && count(found, "/comes") == Some(1.0)
+        });
         found.check();
-        assert_eq!(count(&found, "/stays"), Some(3.0));
-        assert_eq!(count(&found, "/comes"), Some(1.0));
         assert_eq!(count(&found, "/goes"), None);
         assert_eq!(
             found.count("toron_config_reloads_total", &[("outcome", "applied")]),

@@ -371,19 +371,29 @@ fn r21_a_killed_target_costs_no_idempotent_request(engine: Engine) {
     let keys = "cooldown_period: 50ms";
     let toron = Toron::start(&settings(engine, &urls(&replicas), keys));
     let over = AtomicBool::new(false);
-    let asked = AtomicUsize::new(0);
+    let asked: [AtomicUsize; 6] = Default::default();
+    let each_asks = |more: usize| {
+        let marks = asked.each_ref().map(|n| n.load(Ordering::SeqCst));
+        let deadline = Instant::now() + PATIENCE;
+        let short = |(n, mark): (&AtomicUsize, &usize)| n.load(Ordering::SeqCst) < mark + more;
+        while asked.iter().zip(&marks).any(short) {
+            assert!(Instant::now() < deadline, "nothing is answered");
+            thread::yield_now();
+        }
+    };
     thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
+        for asked in &asked {
+            let (over, toron) = (&over, &toron);
+            scope.spawn(move || {
                 let mut n = 0;
-                let mut connection = client(&toron);
+                let mut connection = client(toron);
                 while !over.load(Ordering::SeqCst) {
                     let response = ask(&mut connection, GET, n);
                     assert_eq!(response.status, 200, "{response:?}");
                     n += 1;
                     asked.fetch_add(1, Ordering::SeqCst);
                     if n == 100 {
-                        (n, connection) = (0, client(&toron));
+                        (n, connection) = (0, client(toron));
                     }
                 }
             });
@@ -395,13 +405,13 @@ fn r21_a_killed_target_costs_no_idempotent_request(engine: Engine) {
                 let mark = replica.requests();
                 replica.await_requests(mark + 10);
                 replica.kill();
-                let mark = asked.load(Ordering::SeqCst);
-                let deadline = Instant::now() + PATIENCE;
-                while asked.load(Ordering::SeqCst) < mark + 50 {
-                    assert!(Instant::now() < deadline, "nothing is answered");
-                    thread::yield_now();
-                }
+                each_asks(8);
                 replica.restart();
+                // Until its cooldown is over it is no alternative when the next one goes.
+                let mark = replica.requests();
+                replica.await_requests(mark + 10);
+                // A request that met this kill must not meet the next one: it has one retry.
+                each_asks(2);
             }
         }));
         over.store(true, Ordering::SeqCst);
