@@ -36,7 +36,7 @@
 //! but serves 0.65 to 0.85 of the requests per second: it has one core. Hence one reactor per core
 //! and not fewer.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
 
 /// Connections by which the least loaded reactor may be outdone. One: with a few busy connections
 /// (a load test with two, say) each has a core of its own, and a client that connects anew for
@@ -62,6 +62,8 @@ pub struct Placement {
     /// Reactors that connections may be given to, `accepting` at least.
     active: AtomicUsize,
     high_water: usize,
+    /// The pool ends: every reactor keeps what it accepts.
+    stopping: AtomicBool,
 }
 
 impl Placement {
@@ -75,7 +77,24 @@ impl Placement {
             accepting,
             active: AtomicUsize::new(accepting),
             high_water: high_water.max(1),
+            stopping: AtomicBool::new(false),
         }
+    }
+
+    /// The pool ends. Called before any reactor is told to drain: one that has drained and has no
+    /// more connections than are counted for it will get no further one.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        // With the one in `keeps_what_it_accepts`: who gave a connection away without seeing the flag
+        // has counted it before this.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Asked after a connection for another reactor is counted: that one may be about to end its
+    /// thread.
+    pub(crate) fn keeps_what_it_accepts(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// How many reactors accept: those with the lowest numbers.

@@ -239,6 +239,7 @@ impl<M: Send + 'static> Pool<M> {
     /// Has every reactor stop accepting, finish what is in flight within `grace` and end, and
     /// waits for the threads. Returns how each ended.
     pub fn stop(self, grace: Duration) -> Vec<io::Result<()>> {
+        self.placement.stop();
         for address in self.addresses.iter() {
             // A reactor that has ended needs no telling.
             let _ = address.post(Mail::Drain(grace));

@@ -182,6 +182,10 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
         if self.acceptor.is_hurried() || !self.mailbox.is_empty() {
             return Some(self.engine.now());
         }
+        if self.awaits_connection() {
+            // Nobody tells it if none comes.
+            return Some(self.engine.now() + Duration::from_millis(1));
+        }
         let last_moment = self.draining.and_then(|d| d.last_moment);
         let moment = self.service.next_moment();
         [until, self.wheel.next_wakeup(), last_moment, moment]
@@ -227,11 +231,13 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
 
     /// Serves a connection or gives it to another reactor.
     fn place(&mut self, incoming: Incoming) {
-        // While the pool ends, the other may be about to end its thread.
-        if let Some(seat) = self.seat.as_ref().filter(|_| self.draining.is_some()) {
-            seat.placement.count(seat.index);
-        } else if let Some(seat) = &self.seat {
-            let target = seat.placement.place(seat.index);
+        if let Some(seat) = &self.seat {
+            let mut target = seat.placement.place(seat.index);
+            if target != seat.index && seat.placement.keeps_what_it_accepts() {
+                seat.placement.ended(target, 1);
+                seat.placement.count(seat.index);
+                target = seat.index;
+            }
             if target != seat.index {
                 self.engine.release(incoming.fd);
                 let given = seat
@@ -343,6 +349,14 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
         }
     }
 
+    /// While the pool ends: another reactor is about to give it a connection, or to think better of
+    /// it.
+    fn awaits_connection(&self) -> bool {
+        let counted = |seat: &Seat<S::Message>| seat.placement.load(seat.index);
+        let counted = self.seat.as_ref().map_or(0, counted);
+        self.draining.is_some() && counted > self.connections
+    }
+
     fn has_ended(&self) -> bool {
         let Some(Drain {
             last_moment: Some(last_moment),
@@ -351,6 +365,7 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
         else {
             return false;
         };
-        (self.service.is_finished() && self.mailbox.is_empty()) || self.engine.now() >= last_moment
+        let is_done = self.service.is_finished() && self.mailbox.is_empty();
+        (is_done && !self.awaits_connection()) || self.engine.now() >= last_moment
     }
 }
