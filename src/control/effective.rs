@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::config::values::{show_duration, show_size};
 use crate::policy::origin::{Origin, SetBy};
-use crate::policy::settings::{HalfClose, Route, RouteKind};
+use crate::policy::settings::{HalfClose, Route};
 
 /// A limit.
 #[derive(Clone, PartialEq, Debug)]
@@ -99,7 +99,7 @@ pub fn limits(route: &Route) -> LimitTable {
         Some(limits.write_timeout),
         &by.write_timeout,
     );
-    if let RouteKind::Upstream(_) = route.kind {
+    if route.upstream().is_some() {
         body_limits(&mut rows, route);
         upstream_limits(&mut rows, route);
     }
@@ -177,11 +177,9 @@ fn upstream_limits(rows: &mut Rows, route: &Route) {
             rows.word("request_deadline_covers_upgrades", "true", &own);
         }
     }
-    if let RouteKind::Upstream(upstream) = &route.kind {
-        if let Some(cap) = upstream.target_max_concurrency {
-            let shown = cap.to_string();
-            let origin = &by.target_max_concurrency;
-            rows.add("target_max_concurrency", cap.into(), shown, origin);
-        }
+    if let Some(cap) = route.upstream().and_then(|u| u.target_max_concurrency) {
+        let shown = cap.to_string();
+        let origin = &by.target_max_concurrency;
+        rows.add("target_max_concurrency", cap.into(), shown, origin);
     }
 }

@@ -22,7 +22,7 @@ use super::probe::Prober;
 use super::resolve::{Endpoints, Resolver};
 use crate::policy::discovery::DiscoveryView;
 use crate::policy::router::compile;
-use crate::policy::settings::{Endpoint, Route, RouteKind, Settings};
+use crate::policy::settings::{Endpoint, Route, Settings};
 use crate::policy::snapshot::{Counters, SharedSnapshot, Snapshot};
 use crate::server::metrics::reloads::Reloads;
 use crate::server::Message;
@@ -342,10 +342,8 @@ fn needs_restart(before: &Settings, after: &Settings) -> Vec<&'static str> {
 pub fn names_in(snapshot: &Snapshot) -> Vec<Arc<Endpoint>> {
     let mut names: Vec<Arc<Endpoint>> = Vec::new();
     for route in snapshot.table.routes() {
-        if let RouteKind::Upstream(upstream) = &route.kind {
-            let endpoints = upstream.targets.iter().map(|target| &target.endpoint);
-            names.extend(endpoints.cloned());
-        }
+        let endpoints = route.targets().iter().map(|target| &target.endpoint);
+        names.extend(endpoints.cloned());
     }
     names.sort_by_key(|endpoint| endpoint.id);
     names.dedup_by_key(|endpoint| endpoint.id);

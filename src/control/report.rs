@@ -341,7 +341,7 @@ fn deadlines(route: &Route) -> Vec<String> {
     parts.add("read", "read_timeout", &read, sources.read_timeout.by);
     let write = off_or(limits.write_timeout);
     parts.add("write", "write_timeout", &write, sources.write_timeout.by);
-    if let RouteKind::Upstream(_) = route.kind {
+    if route.upstream().is_some() {
         body_deadlines(&mut parts, limits, sources);
         upstream_deadlines(&mut parts, limits, sources);
         total_deadlines(&mut parts, limits, sources);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::settings::{Endpoint, EngineChoice, RouteKind};
+use super::settings::{Endpoint, EngineChoice};
 use super::snapshot::Snapshot;
 
 /// Connections that may wait to be accepted, per listener: what toron asks of `listen(2)`.
@@ -79,7 +79,7 @@ impl Demand {
         let mut caps = 0u64;
         let mut targets: BTreeMap<u32, (&Endpoint, u64)> = BTreeMap::new();
         for route in snapshot.table.routes() {
-            if let RouteKind::Upstream(upstream) = &route.kind {
+            if let Some(upstream) = route.upstream() {
                 let cap = route.limits.max_concurrency.map_or(clients, u64::from);
                 caps = caps.saturating_add(cap);
                 for target in &upstream.targets {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::origin::Origin;
-use super::settings::{Route, RouteKind, Settings};
+use super::settings::{Route, Settings};
 use crate::http::chunk::{MAX_EXTENSION, MAX_TRAILERS};
 use crate::http::request::MAX_CONNECTION_OPTIONS;
 use crate::http::response::MAX_RESPONSE_HEAD;
@@ -190,10 +190,7 @@ fn of_route(reason: Reason, route: &Route) -> Option<Limit<'_>> {
             &sources.max_concurrency,
         ),
         Reason::TargetsFull => {
-            let cap = match &route.kind {
-                RouteKind::Upstream(upstream) => upstream.target_max_concurrency?,
-                RouteKind::Respond(_) => return None,
-            };
+            let cap = route.upstream()?.target_max_concurrency?;
             let origin = &sources.target_max_concurrency;
             limit("target_max_concurrency", cap.into(), Unit::Count, origin)
         }

@@ -508,6 +508,23 @@ pub struct Route {
     pub limit_sources: LimitSources,
 }
 
+impl Route {
+    /// What it passes requests on to, if it does.
+    #[must_use]
+    pub fn upstream(&self) -> Option<&Upstream> {
+        match &self.kind {
+            RouteKind::Upstream(upstream) => Some(upstream),
+            RouteKind::Respond(_) => None,
+        }
+    }
+
+    /// Where its requests go.
+    #[must_use]
+    pub fn targets(&self) -> &[Arc<Target>] {
+        self.upstream().map_or(&[], |upstream| &upstream.targets)
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use super::by_route::ByRoute;
 use super::pool::{Pool, Pools, TargetState};
 use super::route_stats::RouteStats;
 use super::router::Table;
-use super::settings::{Route, RouteKind, Settings, Target};
+use super::settings::{Route, Settings, Target};
 
 /// What is kept of routes over changes of the configuration: the one value that all snapshots of a
 /// process are made known to ([`Snapshot::keep_counters`]).
@@ -49,9 +49,7 @@ impl Snapshot {
     pub fn new(settings: Arc<Settings>, table: Table) -> Self {
         let mut endpoint_ids: Vec<u32> = Vec::new();
         for route in table.routes() {
-            if let RouteKind::Upstream(upstream) = &route.kind {
-                endpoint_ids.extend(upstream.targets.iter().map(|t| t.endpoint.id));
-            }
+            endpoint_ids.extend(route.targets().iter().map(|t| t.endpoint.id));
         }
         endpoint_ids.sort_unstable();
         endpoint_ids.dedup();
@@ -107,12 +105,8 @@ impl Snapshot {
     pub fn targets(&self) -> impl Iterator<Item = (&Arc<Route>, &Arc<Target>, &Arc<TargetState>)> {
         let routes = self.table.routes().iter().zip(&self.pools);
         routes.flat_map(|(route, pool)| {
-            let targets = match &route.kind {
-                RouteKind::Upstream(upstream) => upstream.targets.as_slice(),
-                RouteKind::Respond(_) => &[],
-            };
             let states = pool.as_ref().map_or(&[][..], |pool| pool.targets());
-            let pairs = targets.iter().zip(states);
+            let pairs = route.targets().iter().zip(states);
             pairs.map(move |(target, state)| (route, target, state))
         })
     }

@@ -8,7 +8,6 @@ use toron_reactor::{Engine, Time};
 use super::session::Session;
 use super::Kit;
 use crate::http::Reason;
-use crate::policy::settings::RouteKind;
 
 /// Lets one line a second through to the log: what goes wrong with every request is told once, not
 /// as often as there are requests.
@@ -74,10 +73,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(route) = exchange.route() else {
             return;
         };
-        let target = match &route.kind {
-            RouteKind::Upstream(upstream) => upstream.targets.get(exchange.target),
-            RouteKind::Respond(_) => None,
-        };
+        let target = exchange.tried_target();
         let url = target.map(|target| target.url()).unwrap_or_default();
         let name = &route.name;
         match exchange.address {

@@ -13,7 +13,6 @@ use super::session::Session;
 use super::state::{Exchange, Moments};
 use super::Kit;
 use crate::http::{Party, Reason};
-use crate::policy::settings::RouteKind;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Adds to the list of refusals what `client` was refused outside a transaction.
@@ -107,17 +106,14 @@ impl<E: Engine> Kit<'_, '_, E> {
         let now = self.now();
         let core = &mut *self.core;
         let route = exchange.route();
-        let target = route.and_then(|route| match &route.kind {
-            RouteKind::Upstream(upstream) => upstream.targets.get(exchange.target),
-            RouteKind::Respond(_) => None,
-        });
         let line = Line {
             at: core.wall.at(now),
             client: session.client.address,
             asked: &exchange.asked,
             route: route.map(|route| route.name.as_str()),
             // Before the first dial none was chosen for good.
-            target: target
+            target: exchange
+                .tried_target()
                 .filter(|_| exchange.moments.dialled.is_some())
                 .map(AsRef::as_ref),
             status: exchange.status,

@@ -14,7 +14,7 @@ use super::Pinned;
 use crate::http::{HeadScanner, Reason, RequestFacts};
 use crate::policy::bulkhead::Permit;
 use crate::policy::pool::{Lease, Tried};
-use crate::policy::settings::Route;
+use crate::policy::settings::{Route, Target};
 use crate::proxy::transaction::Transaction;
 
 /// What a request under way holds. Used again for the next one.
@@ -112,6 +112,12 @@ impl Exchange {
     #[must_use]
     pub fn route(&self) -> Option<&Arc<Route>> {
         self.snapshot.table.routes().get(self.route)
+    }
+
+    /// The target tried last.
+    #[must_use]
+    pub fn tried_target(&self) -> Option<&Arc<Target>> {
+        self.route()?.targets().get(self.target)
     }
 }
 

@@ -10,7 +10,7 @@ use super::state::Exchange;
 use super::{Kit, Pinned};
 use crate::http::Reason;
 use crate::policy::pool::{Call, Change, Lease, Tried, Unavailable};
-use crate::policy::settings::{Health, RouteKind, Upstream};
+use crate::policy::settings::{Health, Upstream};
 use crate::proxy::transaction::ConnectFailure;
 
 /// Why a request that finds no target is refused.
@@ -152,10 +152,7 @@ fn place_of(exchange: &Exchange) -> (std::rc::Rc<Pinned>, usize, Tried) {
 
 /// What the route says about its targets.
 pub(super) fn upstream_of(snapshot: &Pinned, route: usize) -> Option<&Upstream> {
-    match &snapshot.table.routes().get(route)?.kind {
-        RouteKind::Upstream(upstream) => Some(upstream),
-        RouteKind::Respond(_) => None,
-    }
+    snapshot.table.routes().get(route)?.upstream()
 }
 
 /// Tells the operator what has become of the request's target. So seldom that no line is left out:

@@ -207,10 +207,7 @@ fn forwarded(route: &Route, head: &[u8], is_new_id: bool, is_collected: bool) ->
         };
         (name.to_owned(), value.to_owned())
     };
-    let target = match &route.kind {
-        RouteKind::Upstream(upstream) => upstream.targets.first().map(|target| target.url()),
-        RouteKind::Respond(_) => None,
-    };
+    let target = route.targets().first().map(|target| target.url());
     Forwarded {
         target: target.unwrap_or_default(),
         request_line,

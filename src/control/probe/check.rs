@@ -6,7 +6,7 @@ use std::time::Duration;
 use toron_reactor::Time;
 
 use crate::policy::pool::{Change, TargetState};
-use crate::policy::settings::{Endpoint, Health, Route, RouteKind, Target};
+use crate::policy::settings::{Endpoint, Health, Route, Target};
 use crate::policy::snapshot::Snapshot;
 use crate::server::target::tell_change;
 
@@ -44,10 +44,7 @@ pub fn checks_of(snapshot: &Snapshot) -> Vec<Check> {
 
 impl Check {
     fn health(&self) -> Option<&Health> {
-        match &self.route.kind {
-            RouteKind::Upstream(upstream) => Some(&upstream.health),
-            RouteKind::Respond(_) => None,
-        }
+        self.route.upstream().map(|upstream| &upstream.health)
     }
 
     /// What tells it from others.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::{Pool, TargetState};
 use crate::policy::router::{RouteKey, Table};
-use crate::policy::settings::{Algorithm, RouteKind, Target, Upstream};
+use crate::policy::settings::{Algorithm, Target, Upstream};
 
 /// The pools of all routes that have been in force and of which something is left: the configuration
 /// or a request in flight. A route that stays keeps the state of those targets that stay (R20), and
@@ -91,14 +91,12 @@ impl Pools {
     pub fn of(&mut self, table: &Table) -> Vec<Option<Arc<Pool>>> {
         self.known.retain(|_, known| known.is_used());
         let routes = table.routes().iter();
-        let pools = routes.map(|route| match &route.kind {
-            RouteKind::Upstream(upstream) => {
-                let known = self.known.entry(RouteKey::of(route)).or_default();
-                let pool = known.pool(upstream, &mut self.next_id);
-                pool.revive(&upstream.health);
-                Some(pool)
-            }
-            RouteKind::Respond(_) => None,
+        let pools = routes.map(|route| {
+            let upstream = route.upstream()?;
+            let known = self.known.entry(RouteKey::of(route)).or_default();
+            let pool = known.pool(upstream, &mut self.next_id);
+            pool.revive(&upstream.health);
+            Some(pool)
         });
         pools.collect()
     }
