@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use toron_reactor::sys::socket::is_local_shortage;
 use toron_reactor::{Close, Engine, Op, Outcome, Token};
 
 use super::lane::Lane;
@@ -12,9 +13,6 @@ use super::Kit;
 use crate::policy::settings::Endpoint;
 use crate::proxy::transaction::{ConnectFailure, Input};
 
-/// `EMFILE`, `ENFILE`, `EADDRNOTAVAIL`, `ENOBUFS`, `ENOMEM`, `EAGAIN`: it is this machine that
-/// lacks something, not the target.
-const LOCAL: [i32; 6] = [24, 23, 99, 105, 12, 11];
 /// Addresses of one target that are dialled for one request.
 const ADDRESSES_MOST: usize = 8;
 
@@ -153,7 +151,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 self.tell_failure(session, &format_args!("cannot connect: {error}"));
                 self.core.cells.dials_failed.add(1);
                 self.close_upstream(session);
-                let failure = if LOCAL.contains(&errno) {
+                let failure = if is_local_shortage(errno) {
                     self.core.out_of_resources += 1;
                     ConnectFailure::NoResources
                 } else {

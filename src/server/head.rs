@@ -5,12 +5,12 @@ use toron_reactor::{Buf, Close, Engine, Op, Outcome};
 use super::blame::{Blame, Told};
 use super::judge::Verdict;
 use super::lane::Lane;
-use super::note::millis;
 use super::refuse::Refusal;
 use super::session::{Phase, Session};
 use super::Kit;
 use crate::http::request;
 use crate::http::{field_slots, HeadLimits, HeadScanner, Party, Reason, Scan};
+use crate::proxy::clock::millis;
 
 /// Most fields of a head that a configuration may allow.
 pub const MOST_FIELDS: usize = 256;

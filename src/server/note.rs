@@ -2,7 +2,6 @@
 //! list of refusals for those that toron refused or cut off.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use toron_reactor::{Engine, Time};
 
@@ -155,9 +154,4 @@ fn observed(exchange: &Exchange, reason: Reason) -> Option<u64> {
         | Reason::UpstreamIdleTimeout => Some(exchange.transaction.observed()),
         _ => None,
     }
-}
-
-/// Whole milliseconds.
-pub(super) fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

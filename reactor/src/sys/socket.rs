@@ -213,6 +213,21 @@ pub fn ends_accept(errno: i32) -> bool {
     )
 }
 
+/// Whether an attempt to connect failed because this machine lacks a descriptor, a local port or
+/// memory: it says nothing about the other end.
+#[must_use]
+pub fn is_local_shortage(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EMFILE
+            | libc::ENFILE
+            | libc::EADDRNOTAVAIL
+            | libc::ENOBUFS
+            | libc::ENOMEM
+            | libc::EAGAIN
+    )
+}
+
 /// Begins to connect; `EINPROGRESS` means that the end will show as writability.
 pub fn connect(fd: Fd, addr: &SocketAddr) -> io::Result<()> {
     let raw = RawAddr::from(addr);

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
+use toron_reactor::sys::socket::is_local_shortage;
 use toron_reactor::{
     Buf, Close, Context, Engine, Event, Fd, Incoming, Key, Op, Outcome, Service, Slab, Time,
     TimerId, Token,
@@ -28,9 +29,6 @@ pub enum Message {
 
 /// Most fields of a response head.
 const MOST_FIELDS: usize = 256;
-/// `EMFILE`, `ENFILE`, `EADDRNOTAVAIL`, `ENOBUFS`, `ENOMEM`, `EAGAIN`: it is this machine that
-/// lacks something, not the target.
-const LOCAL: [i32; 6] = [24, 23, 99, 105, 12, 11];
 
 /// See the module text.
 #[derive(Debug)]
@@ -205,7 +203,7 @@ impl Probes {
     /// The address of an attempt cannot be reached.
     fn next_address<E: Engine>(&mut self, cx: &mut Context<'_, E>, token: Token, errno: i32) {
         let left = self.targets.get(token).map_or(0, |probed| probed.left);
-        let finding = if LOCAL.contains(&errno) {
+        let finding = if is_local_shortage(errno) {
             Finding::Unknown
         } else if left > 0 {
             self.end_attempt(cx, token);
