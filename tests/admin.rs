@@ -12,16 +12,12 @@ use serde_json::{json, Value};
 use socket2::{Domain, SockAddr, Socket, Type};
 use support::client::Client;
 use support::http::{End, Response};
-use support::setup::{Engine, Route, Settings};
+use support::setup::{both, Engine, Route, Settings};
 use support::toron::Toron;
 use support::upstream::Upstream;
 use support::PATIENCE;
 
 const KEY: &str = "k";
-
-fn both(test: impl Fn(Engine)) {
-    Engine::ALL.into_iter().for_each(test);
-}
 
 struct Place {
     toron: Toron,

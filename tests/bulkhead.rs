@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[macro_use]
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -458,20 +459,6 @@ fn i16_a_route_without_any_cap(engine: Engine) {
     assert_full(&response(&mut sent(&toron, &get("/slow"))));
     assert_eq!(read_out(&toron)[0].cap, Some(2));
     reset(held);
-}
-
-macro_rules! on_both_engines {
-    ($($name:ident: $epoll:ident, $io_uring:ident;)*) => {$(
-        #[test]
-        fn $epoll() {
-            $name(Engine::Epoll);
-        }
-
-        #[test]
-        fn $io_uring() {
-            $name(Engine::IoUring);
-        }
-    )*};
 }
 
 on_both_engines! {

@@ -20,9 +20,19 @@ use support::{TempDir, PATIENCE};
 
 /// A toron on an address that can be asked for.
 fn start(dir: &TempDir, engine: Engine, listen: SocketAddr, upstream: &Upstream) -> Process {
+    start_with(
+        dir,
+        engine,
+        &format!("listen: ['{listen}'], worker_pool_size: 4"),
+        upstream,
+    )
+}
+
+/// A toron with these keys of `server`.
+fn start_with(dir: &TempDir, engine: Engine, server: &str, upstream: &Upstream) -> Process {
     let config = dir.join("config.yaml");
     let text = format!(
-        "server: {{listen: ['{listen}'], engine: {}, worker_pool_size: 4}}\n\
+        "server: {{{server}, engine: {}}}\n\
          firewall: {{enabled: false}}\n\
          routes: [{{prefix: /, target: 'http://{}'}}]\n",
         engine.name(),
@@ -179,18 +189,8 @@ fn the_end_of_the_grace_is_told(engine: Engine) {
     let upstream = Upstream::start();
     let dir = TempDir::new("drain");
     let listen = any_port();
-    let config = dir.join("config.yaml");
-    let text = format!(
-        "server: {{listen: ['{listen}'], engine: {}, worker_pool_size: 2, shutdown_grace: 300ms}}\n\
-         firewall: {{enabled: false}}\n\
-         routes: [{{prefix: /, target: 'http://{}'}}]\n",
-        engine.name(),
-        upstream.addr
-    );
-    std::fs::write(&config, text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
-    command.arg("serve").arg("-c").arg(&config);
-    let mut toron = Process::spawn(command, "toron", OnDrop::Kill);
+    let server = format!("listen: ['{listen}'], worker_pool_size: 2, shutdown_grace: 300ms");
+    let mut toron = start_with(&dir, engine, &server, &upstream);
     let mut client = half_a_request(started(&toron), &upstream);
     toron.signal(Signal::TERM);
     assert!(client.receive_until_end(PATIENCE));

@@ -12,7 +12,7 @@ use std::time::Instant;
 use socket2::{Domain, SockAddr, Socket, Type};
 use support::client::Client;
 use support::http::{Head, Response};
-use support::setup::{Engine, Route, Settings};
+use support::setup::{both, Engine, Route, Settings};
 use support::toron::Toron;
 use support::upstream::Upstream;
 use support::PATIENCE;
@@ -63,10 +63,6 @@ fn start_with(
         upstream,
         settings,
     }
-}
-
-fn both(test: impl Fn(Engine)) {
-    Engine::ALL.into_iter().for_each(test);
 }
 
 /// A connection from `source`.

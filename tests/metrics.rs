@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 use support::client::Client;
 use support::http::Response;
 use support::metrics::{fetch, parse, scrape, Exposition, Format};
-use support::setup::{Engine, Route, Settings};
+use support::setup::{both, Engine, Route, Settings};
 use support::toron::Toron;
 use support::upstream::{Script, Step, Then, Upstream};
 use support::{soak, PATIENCE};
@@ -45,10 +45,6 @@ fn await_metrics(toron: &Toron, what: &str, done: impl Fn(&Exposition) -> bool) 
         }
         assert!(Instant::now() < deadline, "{what}: {:?}", now.samples);
     }
-}
-
-fn both(test: impl Fn(Engine)) {
-    Engine::ALL.into_iter().for_each(test);
 }
 
 /// Every kind of route label: a field's value may hold what has to be escaped.

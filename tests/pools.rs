@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[macro_use]
 mod support;
 
 #[path = "pools/replica.rs"]
@@ -503,20 +504,6 @@ fn r16_ipv6_and_names(engine: Engine) {
         assert_eq!(once(&toron, GET).status, 200);
         assert_eq!(replica.requests(), n);
     }
-}
-
-macro_rules! on_both_engines {
-    ($($name:ident: $epoll:ident, $io_uring:ident;)*) => {$(
-        #[test]
-        fn $epoll() {
-            $name(Engine::Epoll);
-        }
-
-        #[test]
-        fn $io_uring() {
-            $name(Engine::IoUring);
-        }
-    )*};
 }
 
 on_both_engines! {

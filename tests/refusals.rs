@@ -19,7 +19,7 @@ use rustix::process::{getrlimit, prlimit, Pid, Resource, Rlimit};
 use serde_json::Value;
 use support::client::Client;
 use support::http::Response;
-use support::setup::Engine;
+use support::setup::{both, Engine};
 use support::toron::Toron;
 use support::upstream::{Connection, Script, Step, Then, Upstream, When};
 use support::{show, PATIENCE};
@@ -169,10 +169,6 @@ impl Place {
         let told = limit["set_at"].as_str().unwrap_or_default();
         assert!(told.ends_with(&at), "{at}: {entry}");
     }
-}
-
-fn both(test: impl Fn(Engine)) {
-    Engine::ALL.into_iter().for_each(test);
 }
 
 #[test]

@@ -18,13 +18,9 @@ use rustix::process::Signal;
 use serde_json::{json, Value};
 use support::client::Client;
 use support::process::{OnDrop, Proc, Process};
-use support::setup::Engine;
+use support::setup::{both, Engine};
 use support::toron::listening_on;
 use support::{soak, TempDir, PATIENCE};
-
-fn both(test: impl Fn(Engine)) {
-    Engine::ALL.into_iter().for_each(test);
-}
 
 /// A toron with files that the test rewrites.
 struct Place {

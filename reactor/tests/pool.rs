@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -89,17 +89,28 @@ struct Server {
 }
 
 fn serve<E: NativeEngine>(config: PoolConfig) -> Server {
+    let (listener, addr) = listening();
+    let (tell, told) = channel();
+    let pool = Pool::start::<E, Echo, _>(config, &[listener], echoes(tell)).unwrap();
+    Server { pool, addr, told }
+}
+
+fn listening() -> (TcpListener, SocketAddr) {
     let listener = bind(&"127.0.0.1:0".parse().unwrap(), 128).unwrap();
     let addr = listener.local_addr().unwrap();
-    let (tell, told) = channel();
-    let make = move |index| Echo {
+    (listener, addr)
+}
+
+/// Makes the services of a pool.
+fn echoes(
+    tell: Sender<(usize, &'static str)>,
+) -> impl Fn(usize) -> Echo + Clone + Send + Sync + 'static {
+    move |index| Echo {
         index,
         connections: Slab::new(),
         told: tell.clone(),
         draining: false,
-    };
-    let pool = Pool::start::<E, Echo, _>(config, &[listener], make).unwrap();
-    Server { pool, addr, told }
+    }
 }
 
 fn dial(addr: SocketAddr) -> TcpStream {
@@ -377,16 +388,9 @@ fn rings_are_not_charged() -> bool {
 }
 
 fn echo_on(kind: EngineKind, config: PoolConfig) -> std::io::Result<(Server, Chosen, String)> {
-    let listener = bind(&"127.0.0.1:0".parse().unwrap(), 128).unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listening();
     let (tell, told) = channel();
-    let make = move |index| Echo {
-        index,
-        connections: Slab::new(),
-        told: tell.clone(),
-        draining: false,
-    };
-    let (pool, chosen, why) = Pool::start_on(kind, config, &[listener], make)?;
+    let (pool, chosen, why) = Pool::start_on(kind, config, &[listener], echoes(tell))?;
     Ok((Server { pool, addr, told }, chosen, why))
 }
 

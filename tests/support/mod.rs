@@ -13,7 +13,22 @@
 //! proven: a case that nginx is known to pass must pass, whatever toron does.
 
 // Each test file is a crate of its own and uses a part of the rig.
-#![allow(dead_code)]
+#![allow(dead_code, unused_macros)]
+
+/// Two tests of each function, one for each engine.
+macro_rules! on_both_engines {
+    ($($name:ident: $epoll:ident, $io_uring:ident;)*) => {$(
+        #[test]
+        fn $epoll() {
+            $name(crate::support::setup::Engine::Epoll);
+        }
+
+        #[test]
+        fn $io_uring() {
+            $name(crate::support::setup::Engine::IoUring);
+        }
+    )*};
+}
 
 pub mod backend;
 pub mod bank;

@@ -9,6 +9,11 @@ pub enum Engine {
     IoUring,
 }
 
+/// Runs `test` on each engine.
+pub fn both(test: impl Fn(Engine)) {
+    Engine::ALL.into_iter().for_each(test);
+}
+
 impl Engine {
     pub const ALL: [Engine; 2] = [Engine::Epoll, Engine::IoUring];
 
