@@ -27,6 +27,9 @@ fn toron(engine: Engine, backend: &Backend) -> Toron {
     let mut settings = Settings::new(engine, vec![Route::new("/", &backend.addr)]);
     settings.further_routes = "  - {prefix: /fixed, status: 200, body: fixed}\n".to_owned();
     settings.descriptor_limit = Some(DESCRIPTORS);
+    // Of several reactors one may serve a connection with the spare descriptor that another has just
+    // closed in order to refuse it.
+    settings.worker_pool_size = 1;
     settings.admin_key = Some(KEY.to_owned());
     settings.server.push(("idle_timeout", "60s".to_owned()));
     Toron::start(&settings)
@@ -55,6 +58,14 @@ fn figure(client: &mut Client, name: &str) -> u64 {
     assert_eq!(status, 200, "{body}");
     let status: serde_json::Value = serde_json::from_str(&body).unwrap();
     status[name].as_u64().unwrap()
+}
+
+/// Waits until no more than `most` connections are open.
+fn await_sessions(client: &mut Client, most: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while figure(client, "sessions") > most {
+        assert!(Instant::now() < deadline, "connections that do not end");
+    }
 }
 
 /// Connects until nobody else is let in; the connections that are open.
@@ -103,6 +114,8 @@ fn accepting_pauses(engine: Engine) {
 
     // As soon as one goes, the next is served.
     open.pop();
+    let sessions = open.len() as u64;
+    await_sessions(&mut open[0], sessions);
     let mut next = Client::connect(toron.addr, PATIENCE).unwrap();
     assert_eq!(ask(&mut next, "/fixed"), (200, "fixed".to_owned()));
 }
@@ -137,9 +150,7 @@ fn a_dial_fails(engine: Engine) {
 
     drop(last);
     let sessions = open.len() as u64 + 1;
-    while figure(&mut client, "sessions") > sessions {
-        std::thread::yield_now();
-    }
+    await_sessions(&mut client, sessions);
     client.send(b"GET /proxied HTTP/1.1\r\nHost: t\r\n\r\n", PATIENCE);
     let mut peer = backend.accept();
     peer.receive_head();
