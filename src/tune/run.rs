@@ -123,11 +123,11 @@ fn show(args: &TuneArgs, audit: &Audit) -> Result<bool, String> {
 fn heading(audit: &Audit) -> String {
     let demand = &audit.demand;
     let files = match audit.files.is_empty() {
-        true => "no configuration found: the defaults, with one upstream, are assumed".to_owned(),
+        true => "no configuration; the defaults, with one upstream, are assumed".to_owned(),
         false => audit.files.join(", "),
     };
-    format!(
-        "toron tune: for {}, {} {}, {} reactors\n{files}\n\n",
+    let size = format!(
+        "for {}, {} {}, {} reactors",
         show_clients_and_source(demand),
         grouped(demand.targets),
         match demand.targets {
@@ -135,7 +135,8 @@ fn heading(audit: &Audit) -> String {
             _ => "upstream targets",
         },
         grouped(demand.reactors)
-    )
+    );
+    table::heading(&[("toron tune:", &size), ("read:", &files)])
 }
 
 /// Values of this machine are the administrator's; those of a copied tree whoever's it is.

@@ -11,6 +11,17 @@ const NAME: usize = 36;
 /// Where the words of why, evidence and risk begin.
 const INDENT: usize = 22;
 
+/// Labels with their words, then an empty line. Paths of files have any length.
+#[must_use]
+pub fn heading(lines: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (label, words) in lines {
+        hang(&mut text, label, label.chars().count() + 1, words);
+    }
+    text.push('\n');
+    text
+}
+
 /// All rows with their headings, then what to do.
 #[must_use]
 pub fn full(groups: &[Group]) -> String {

@@ -168,7 +168,8 @@ impl Tree {
     /// The healthy machine with toron's defaults and one upstream.
     pub fn new() -> Self {
         let tree = Tree {
-            dir: TempDir::new("tune"),
+            // Deeper than a line of the table is wide.
+            dir: TempDir::new(&format!("tune-{}", "deep-".repeat(20))),
         };
         for (path, text) in FILES {
             tree.put(path, text);
