@@ -11,7 +11,7 @@ pub const DRAWS: usize = 10_000;
 /// Least rounds of which an interval means anything.
 const FEWEST: usize = 3;
 
-/// A ratio and its 95% confidence interval.
+/// A ratio and its confidence interval, of 95% unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ratio {
     /// Of the sums.
@@ -32,6 +32,12 @@ impl Ratio {
 /// The ratio `other / base` from pairs `(base, other)`; `None` if the base is zero.
 #[must_use]
 pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Option<Ratio> {
+    ratio_at(pairs, seed, 0.95)
+}
+
+/// The same with an interval of another confidence, for those who compare more than once.
+#[must_use]
+pub fn ratio_at(pairs: &[(f64, f64)], seed: u64, confidence: f64) -> Option<Ratio> {
     let of = |pairs: &mut dyn Iterator<Item = (f64, f64)>| {
         let (base, other) = pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
         (base > 0.0).then_some(other / base)
@@ -51,6 +57,7 @@ pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Option<Ratio> {
         draws.extend(of(&mut drawn));
     }
     draws.sort_by(f64::total_cmp);
+    let tail = (1.0 - confidence) / 2.0;
     let at = |share: f64| {
         draws
             .get(((draws.len() as f64 - 1.0) * share) as usize)
@@ -58,7 +65,7 @@ pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Option<Ratio> {
     };
     Some(Ratio {
         ratio,
-        interval: at(0.025).zip(at(0.975)),
+        interval: at(tail).zip(at(1.0 - tail)),
     })
 }
 

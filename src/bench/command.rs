@@ -78,46 +78,45 @@ fn bench(args: &BenchArgs) -> Result<(), String> {
     findings.outcomes.iter().try_for_each(was_measured)
 }
 
-impl Bench<'_> {
-    /// The plan for one target, which must be there. Resolves its name. The error is for people.
-    fn plan(&self, target: &Target) -> Result<Arc<Plan>, String> {
-        let args = self.args;
-        let load = match args.rate {
-            Some(rate) => Load::Open {
-                profile: rate.over(args.duration),
-                arrivals: args.arrivals,
-            },
-            None => Load::Closed {
-                duration: args.duration,
-            },
-        };
-        let plan = Plan {
-            addr: target.url.resolve()?,
-            requests: args
-                .requests
-                .iter()
-                .map(|r| r.prepare(&target.url))
-                .collect(),
-            slice: slice_for(load.duration()),
-            load,
-            connections: args.connections,
-            threads: args.threads(),
-            pipeline: args.pipeline,
-            keep_alive: args.keep_alive,
-            warmup: args.warmup(),
-            timeout: args.timeout,
-            seed: args.seed,
-        };
-        let patience = plan.timeout.max(Duration::from_millis(1));
-        TcpStream::connect_timeout(&plan.addr, patience).map_err(|error| {
-            format!("cannot connect to {} ({}): {error}", target.url, plan.addr)
-        })?;
-        if let Some(pid) = target.pids.iter().find(|pid| Usage::of(**pid).is_none()) {
-            return Err(format!("there is no process {pid}"));
-        }
-        Ok(Arc::new(plan))
+/// The plan of a load on one target, which must be there: somebody listens, and its processes run.
+/// Resolves its name. The error is for people.
+pub fn plan(args: &BenchArgs, target: &Target) -> Result<Arc<Plan>, String> {
+    let load = match args.rate {
+        Some(rate) => Load::Open {
+            profile: rate.over(args.duration),
+            arrivals: args.arrivals,
+        },
+        None => Load::Closed {
+            duration: args.duration,
+        },
+    };
+    let plan = Plan {
+        addr: target.url.resolve()?,
+        requests: args
+            .requests
+            .iter()
+            .map(|r| r.prepare(&target.url))
+            .collect(),
+        slice: slice_for(load.duration()),
+        load,
+        connections: args.connections,
+        threads: args.threads(),
+        pipeline: args.pipeline,
+        keep_alive: args.keep_alive,
+        warmup: args.warmup(),
+        timeout: args.timeout,
+        seed: args.seed,
+    };
+    let patience = plan.timeout.max(Duration::from_millis(1));
+    TcpStream::connect_timeout(&plan.addr, patience)
+        .map_err(|error| format!("cannot connect to {} ({}): {error}", target.url, plan.addr))?;
+    if let Some(pid) = target.pids.iter().find(|pid| Usage::of(**pid).is_none()) {
+        return Err(format!("there is no process {pid}"));
     }
+    Ok(Arc::new(plan))
+}
 
+impl Bench<'_> {
     fn outcome(&self, target: &Target, name: &str, plan: &Arc<Plan>) -> Result<Outcome, String> {
         let mut follower = Follower::new(self.args, plan)?;
         let mut meter = Meter::new(target.pids.clone(), plan.load.duration(), &mut follower);
@@ -164,7 +163,7 @@ impl Bench<'_> {
     }
 
     fn single(&self, target: &Target) -> Result<Findings, String> {
-        let plan = self.plan(target)?;
+        let plan = plan(self.args, target)?;
         self.introduce(target, &plan)?;
         let outcome = self.outcome(target, &target.name, &plan)?;
         Ok(Findings {
@@ -176,7 +175,7 @@ impl Bench<'_> {
 
     /// The load alone, then beside the attack.
     fn attack(&self, target: &Target, spec: AttackSpec) -> Result<Findings, String> {
-        let plan = self.plan(target)?;
+        let plan = plan(self.args, target)?;
         self.introduce(target, &plan)?;
         let before = self.outcome(target, "without", &plan)?;
         let attack = AttackPlan {
@@ -209,7 +208,7 @@ impl Bench<'_> {
 
     /// The targets in turn, round by round.
     fn compare(&self, targets: &[Target]) -> Result<Findings, String> {
-        let plans = targets.iter().map(|target| self.plan(target));
+        let plans = targets.iter().map(|target| plan(self.args, target));
         let plans: Vec<Arc<Plan>> = plans.collect::<Result<_, _>>()?;
         for (target, plan) in targets.iter().zip(&plans) {
             self.introduce(target, plan)?;

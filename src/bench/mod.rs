@@ -40,5 +40,5 @@ pub mod usage;
 pub mod verdict;
 
 pub use args::{BenchArgs, HELP};
-pub use command::run;
+pub use command::{plan, run};
 pub use options::Asked;

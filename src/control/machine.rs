@@ -1,5 +1,6 @@
 //! What this machine says about itself in /proc and /sys: each value, or why it cannot be read.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -17,11 +18,16 @@ pub const CAP_IPC_LOCK: u32 = 14;
 /// A value, or in words why there is none.
 pub type Known<T> = Result<T, String>;
 
-/// A machine whose /proc and /sys stand below a folder.
+/// A machine whose /proc and /sys stand below a folder, and a process on it whose limits count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     root: PathBuf,
+    /// `None`: the one that looks.
+    process: Option<u32>,
 }
+
+/// Where a process finds itself.
+const SELF: &str = "/proc/self/";
 
 /// One limit of a process (`getrlimit(2)`); `u64::MAX` is unlimited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +50,21 @@ impl Machine {
     pub fn at(root: &Path) -> Self {
         Machine {
             root: root.to_owned(),
+            process: None,
         }
+    }
+
+    /// The same with the limits, capabilities and control groups of another process.
+    #[must_use]
+    pub fn of_process(mut self, pid: u32) -> Self {
+        self.process = Some(pid);
+        self
+    }
+
+    /// That process.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// Whether it is the one that this runs on, so that the kernel can be asked otherwise, too.
@@ -56,12 +76,21 @@ impl Machine {
     /// Where `path` (absolute) stands.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+        self.root.join(self.named(path).trim_start_matches('/'))
+    }
+
+    /// `path` with the process in the place of `self`.
+    fn named<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        match (self.process, path.strip_prefix(SELF)) {
+            (Some(pid), Some(rest)) => format!("/proc/{pid}/{rest}").into(),
+            _ => path.into(),
+        }
     }
 
     /// The text of a file, as it stands.
     pub fn text(&self, path: &str) -> Known<String> {
         let place = self.path(path);
+        let path = &*self.named(path);
         let reason = |error: &io::Error| format!("{path}: {}", in_words(error));
         // A fifo, say, in a copied tree would be waited for.
         let meta = fs::metadata(&place).map_err(|error| reason(&error))?;
@@ -143,7 +172,10 @@ impl Machine {
         };
         match (next(), next()) {
             (Some(soft), Some(hard)) => Ok(Limit { soft, hard }),
-            _ => Err(format!("{PATH}: there is no \"{name}\" with two values")),
+            _ => {
+                let path = self.named(PATH);
+                Err(format!("{path}: there is no \"{name}\" with two values"))
+            }
         }
     }
 
@@ -155,7 +187,7 @@ impl Machine {
             let (name, value) = line.split_once(':')?;
             (name == key).then(|| value.trim().to_owned())
         });
-        found.ok_or_else(|| format!("{PATH}: there is no {key}"))
+        found.ok_or_else(|| format!("{}: there is no {key}", self.named(PATH)))
     }
 
     /// Whether this process has a capability where the kernel asks for the one of the whole
@@ -427,6 +459,19 @@ mod tests {
         assert_eq!(machine.processors(), Ok(4));
         fs::write(machine.path("/proc/self/uid_map"), "0 1000 1\n").unwrap();
         assert_eq!(machine.is_capable(CAP_SYS_RESOURCE), Ok(false));
+    }
+
+    #[test]
+    fn another_process_is_looked_at_in_the_place_of_this_one() {
+        let (_dir, machine) = tree(&[
+            ("/proc/self/status", "CapEff:\t0000000001000000\n"),
+            ("/proc/7/status", "CapEff:\t0000000000000000\n"),
+        ]);
+        assert_eq!(machine.is_capable(CAP_SYS_RESOURCE), Ok(true));
+        let other = machine.of_process(7);
+        assert_eq!(other.is_capable(CAP_SYS_RESOURCE), Ok(false));
+        let why = other.limit("Max open files").unwrap_err();
+        assert!(why.starts_with("/proc/7/limits: not there"), "{why}");
     }
 
     #[test]

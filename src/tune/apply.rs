@@ -22,23 +22,19 @@ pub(super) fn apply(machine: &Machine, changes: &[Change], journal: &Path) -> io
     let mut journal = begin(machine, journal)?;
     let mut applied = Applied::default();
     for change in changes {
-        let (line, good) = set(machine, change, &mut journal)?;
+        let (line, good) = set(machine, change, &mut journal)?.told(&change.value);
         applied.failed += usize::from(!good);
         applied.lines.push(format!("{}: {line}", change.name));
     }
     // Nothing was written: nothing to restore.
-    if !journal
-        .records
-        .iter()
-        .any(|r| matches!(r, Record::Will { .. }))
-    {
+    if !journal.announces() {
         journal.finish()?;
     }
     Ok(applied)
 }
 
 /// The journal to go on with. One from before a restart of the machine is begun anew.
-fn begin(machine: &Machine, path: &Path) -> io::Result<Journal> {
+pub(super) fn begin(machine: &Machine, path: &Path) -> io::Result<Journal> {
     let mut journal = Journal::open_or_begin(path, machine)?;
     let now = Record::began(machine);
     match (journal.records.first(), &now) {
@@ -63,15 +59,46 @@ fn begin(machine: &Machine, path: &Path) -> io::Result<Journal> {
     Ok(journal)
 }
 
-/// What happened, in words, and whether the value holds.
-fn set(machine: &Machine, change: &Change, journal: &mut Journal) -> io::Result<(String, bool)> {
+/// What became of a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Set {
+    /// Nothing was written: the value is there already.
+    Already(String),
+    /// It was written; its bytes before, and as read back.
+    Changed { old: String, now: String },
+    /// It is as it was, or nobody knows, for a reason in words.
+    Failed(String),
+}
+
+impl Set {
+    /// What happened, in words, and whether the wanted value holds.
+    fn told(&self, wanted: &str) -> (String, bool) {
+        match self {
+            Set::Already(value) => (format!("is {} already", on_one_line(value)), true),
+            Set::Failed(why) => (why.clone(), false),
+            Set::Changed { old, now } => {
+                let [old, now, wanted] = [old, now, wanted].map(on_one_line);
+                match now == wanted {
+                    true => (format!("{old} → {now}"), true),
+                    false => (
+                        format!("{old} → {now}: the kernel made that of {wanted}"),
+                        false,
+                    ),
+                }
+            }
+        }
+    }
+}
+
+/// Sets a value, announced in the journal before and noted there after.
+pub(super) fn set(machine: &Machine, change: &Change, journal: &mut Journal) -> io::Result<Set> {
     let name = &change.name;
     let old = match change::read(machine, name) {
         Ok(old) => old,
-        Err(why) => return Ok((format!("left alone: {why}"), false)),
+        Err(why) => return Ok(Set::Failed(format!("left alone: {why}"))),
     };
     if on_one_line(&old) == on_one_line(&change.value) {
-        return Ok((format!("is {} already", on_one_line(&old)), true));
+        return Ok(Set::Already(old));
     }
     journal.add(Record::Will {
         name: name.clone(),
@@ -89,29 +116,17 @@ fn set(machine: &Machine, change: &Change, journal: &mut Journal) -> io::Result<
             name: name.clone(),
             why: error.to_string(),
         })?;
-        return Ok((format!("refused by the kernel: {error}"), false));
+        return Ok(Set::Failed(format!("refused by the kernel: {error}")));
     }
     let now = match now {
         Ok(now) => now,
-        Err(why) => return Ok((format!("written, but not read back: {why}"), false)),
+        Err(why) => return Ok(Set::Failed(format!("written, but not read back: {why}"))),
     };
     journal.add(Record::Did {
         name: name.clone(),
         now: now.clone(),
     })?;
-    let (old, now, wanted) = (
-        on_one_line(&old),
-        on_one_line(&now),
-        on_one_line(&change.value),
-    );
-    if now == wanted {
-        Ok((format!("{old} → {now}"), true))
-    } else {
-        Ok((
-            format!("{old} → {now}: the kernel made that of {wanted}"),
-            false,
-        ))
-    }
+    Ok(Set::Changed { old, now })
 }
 
 #[cfg(test)]

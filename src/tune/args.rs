@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use lexopt::{Arg, Error, Parser, ValueExt};
 
+use super::measure::args::{Draft, MeasureArgs};
 use crate::args::ServeArgs;
 
 /// For `toron tune --help`.
@@ -13,6 +14,7 @@ toron tune: what this kernel allows, what toron's configuration needs, and how t
 
 Usage:
   toron tune [-c FILE] [-r FILE]      audit; changes nothing
+  toron tune --measure URL [LOAD]     try each proposed kernel setting on a toron that runs
 
 Options:
   -c, --config FILE   the configuration to audit for (as for toron serve; without any, defaults)
@@ -22,13 +24,26 @@ Options:
   --emit DIR          write 90-toron.conf (sysctl.d), toron-limits.conf (a drop-in for the systemd
                       unit) and 90-toron-undo.conf (the present values) into DIR
   --apply             set the kernel settings marked MISSING and better, now (root; asks first)
-  --only NAME         with --apply or --emit: this setting only, also one marked consider
+  --only NAME         with --apply, --emit or --measure: this setting only, also one marked consider
                       (repeatable)
+  --pid PID           audit for this process (toron's) and its limits, not for those of the shell
   --undo              put back what --apply has changed (root)
   -y, --yes           do not ask
+  --measure URL       change each proposed kernel setting to and fro while a load runs, say what it
+                      does and put it back (root; asks first); with --apply: keep what helps
   --journal FILE      where --apply notes old values (default /var/lib/toron/tune.journal)
   --root DIR          look at the proc and sys folders below DIR instead of this machine's
   -h, --help          this text
+
+With --measure:
+  --rounds N          each with the old and the new value (default: 10, more for many settings)
+  --seconds N         length of one part, old or new (default 2)
+  --pid PID           toron's process: CPU time per answer
+  --pid-file FILE     the same, read anew before each part
+  --restart 'COMMAND' starts toron anew; needed for what takes effect only at its start
+  --rate, --arrivals, --closed, --connections, --keep-alive, --pipeline, --warmup, --timeout,
+  --threads, --engine, --seed, --method, --header, --body, --upload, --chunked, --mix
+                      the load, as for toron bench
 ";
 
 /// Where old values are noted.
@@ -56,7 +71,7 @@ pub enum Json {
 }
 
 /// For `toron tune`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct TuneArgs {
     /// The configuration to audit for.
     pub files: ServeArgs,
@@ -70,6 +85,10 @@ pub struct TuneArgs {
     pub emit: Option<PathBuf>,
     /// Settings to restrict changes to; empty is all recommended ones.
     pub only: Vec<String>,
+    /// The process whose limits count; `None`: those of this one.
+    pub pid: Option<u32>,
+    /// What to measure proposals with.
+    pub measure: Option<Box<MeasureArgs>>,
     /// Do not ask.
     pub yes: bool,
     /// The journal.
@@ -89,6 +108,8 @@ impl TuneArgs {
             json: None,
             emit: None,
             only: Vec::new(),
+            pid: None,
+            measure: None,
             yes: false,
             journal: JOURNAL.into(),
             root: "/".into(),
@@ -99,6 +120,7 @@ impl TuneArgs {
     /// for.
     pub fn read(parser: &mut Parser, files: ServeArgs) -> Result<Option<Self>, Error> {
         let mut args = Self::new(files);
+        let mut draft = Draft::default();
         while let Some(argument) = parser.next()? {
             match argument {
                 Arg::Short('h') | Arg::Long("help") => return Ok(None),
@@ -117,11 +139,17 @@ impl TuneArgs {
                 Arg::Long("only") => args.only.push(parser.value()?.string()?),
                 Arg::Long("journal") => args.journal = parser.value()?.into(),
                 Arg::Long("root") => args.root = parser.value()?.into(),
-                Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => {
-                    return Err(argument.unexpected());
+                Arg::Long("pid") => args.pid = Some(process(parser)?),
+                Arg::Long(name) => {
+                    let name = name.to_owned();
+                    if !draft.take(&name, parser)? {
+                        return Err(Error::UnexpectedOption(format!("--{name}")));
+                    }
                 }
+                Arg::Short(_) | Arg::Value(_) => return Err(argument.unexpected()),
             }
         }
+        args.measure = draft.finish(args.pid)?.map(Box::new);
         args.checked().map(Some)
     }
 
@@ -134,16 +162,26 @@ impl TuneArgs {
     }
 
     fn checked(self) -> Result<Self, Error> {
+        let measures = self.measure.is_some();
         let shows = self.check || self.json.is_some() || self.emit.is_some();
-        if self.action != Action::Show && shows {
+        if measures && (self.check || self.emit.is_some() || self.action == Action::Undo) {
+            return Err("--check, --emit and --undo do not belong to --measure".into());
+        }
+        if measures && self.json == Some(Json::Stdout) && !self.yes {
+            return Err("--measure asks first: with --json on standard output give --yes".into());
+        }
+        if self.action != Action::Show && shows && !measures {
             return Err("--check, --json and --emit do not belong to --apply and --undo".into());
         }
-        if self.action == Action::Show && self.yes {
-            return Err("--yes belongs to --apply and --undo".into());
+        if self.action == Action::Show && self.yes && !measures {
+            return Err("--yes belongs to --apply, --measure and --undo".into());
         }
-        let chooses = self.action == Action::Apply || self.emit.is_some();
+        let chooses = self.action == Action::Apply || self.emit.is_some() || measures;
         if !self.only.is_empty() && !chooses {
-            return Err("--only belongs to --apply and --emit".into());
+            return Err("--only belongs to --apply, --emit and --measure".into());
+        }
+        if self.pid.is_some() && self.action == Action::Undo {
+            return Err("--pid does not belong to --undo".into());
         }
         Ok(self)
     }
@@ -154,6 +192,12 @@ fn set(slot: &mut Option<PathBuf>, name: &str, value: OsString) -> Result<(), Er
         return Err(format!("{name} is given twice").into());
     }
     Ok(())
+}
+
+fn process(parser: &mut Parser) -> Result<u32, Error> {
+    let word = parser.value()?.string()?;
+    let pid = word.parse().ok().filter(|pid| *pid > 0);
+    pid.ok_or_else(|| format!("bad process id \"{word}\"").into())
 }
 
 /// `--json=FILE`, `--json FILE`, or `--json` before another option or at the end.
@@ -209,6 +253,32 @@ mod tests {
     }
 
     #[test]
+    fn the_load_is_that_of_bench() {
+        let line =
+            "--measure http://a/x --closed --connections 8 --seconds 0.5 --rounds 3 --pid 7 \
+                    --chunked --only b --json --yes --apply --keep-alive 0";
+        let args = good(line);
+        assert_eq!((args.pid, args.action), (Some(7), Action::Apply));
+        let measure = args.measure.unwrap();
+        assert_eq!(measure.rounds, Some(3));
+        let load = &measure.load;
+        assert_eq!((load.rate, load.connections), (None, 8));
+        assert_eq!(load.measured().as_millis(), 500);
+        assert_eq!(load.targets[0].pids, [7]);
+        assert_eq!(load.targets[0].url.to_string(), "http://a/x");
+        assert!(load.requests[0].chunk.is_some() && load.keep_alive == 0.0);
+        let usual = good("--measure http://a/ --pid-file p --restart r")
+            .measure
+            .unwrap();
+        assert_eq!((usual.rounds, usual.load.measured().as_secs()), (None, 2));
+        assert_eq!(
+            (usual.pid_file, usual.restart),
+            (Some("p".into()), Some("r".into()))
+        );
+        assert_eq!(good("").measure, None);
+    }
+
+    #[test]
     fn mistakes() {
         for (line, said) in [
             ("--apply --undo", "exclude each other"),
@@ -216,7 +286,34 @@ mod tests {
             ("--yes", "--yes belongs to"),
             ("--only x", "--only belongs to"),
             ("--emit a --emit b", "--emit is given twice"),
-            ("--measure", "invalid option '--measure'"),
+            ("--measure", "missing argument for option '--measure'"),
+            ("--measured", "invalid option '--measured'"),
+            ("--measure nowhere", "not a URL"),
+            (
+                "--measure http://a/ --measure http://b/",
+                "--measure is given twice",
+            ),
+            ("--rate 5", "options of a load belong to --measure URL"),
+            ("--restart x", "options of a load belong to --measure URL"),
+            ("--measure http://a/ --rate 1..2", "a constant rate"),
+            ("--measure http://a/ --rate x", "x"),
+            ("--measure http://a/ --seconds 0", "0.05 to 3600"),
+            ("--measure http://a/ --check", "do not belong to --measure"),
+            ("--measure http://a/ --undo", "do not belong to --measure"),
+            ("--measure http://a/ --json", "give --yes"),
+            ("--measure http://a/ --pid x", "bad process id"),
+            (
+                "--measure http://a/ --pid 1 --pid-file x",
+                "exclude each other",
+            ),
+            (
+                "--measure http://a/ --pid 1 --restart x",
+                "--pid-file instead",
+            ),
+            (
+                "--measure http://a/ --compare a=http://b/",
+                "invalid option '--compare'",
+            ),
             ("word", "unexpected argument"),
         ] {
             let error = read(line).unwrap_err();

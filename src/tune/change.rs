@@ -36,6 +36,12 @@ pub(super) fn chosen<'a>(groups: &'a [Group], only: &[String]) -> Result<Vec<&'a
     only.iter().map(find).collect()
 }
 
+/// Rows with a proposal, also those that are only to be considered.
+pub(super) fn proposed(groups: &[Group]) -> Vec<&Row> {
+    let rows = groups.iter().flat_map(|group| &group.rows);
+    rows.filter(|row| row.proposed.is_some()).collect()
+}
+
 /// The kernel settings among them.
 pub(super) fn sysctls(rows: &[&Row]) -> Vec<Change> {
     let settable = rows.iter().filter(|row| row.means == Means::Sysctl);

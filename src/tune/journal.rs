@@ -145,6 +145,13 @@ impl Journal {
         Ok(())
     }
 
+    /// Whether any change was announced.
+    #[must_use]
+    pub fn announces(&self) -> bool {
+        let is_will = |record: &Record| matches!(record, Record::Will { .. });
+        self.records.iter().any(is_will)
+    }
+
     /// Forgets what is in it.
     pub fn begin_anew(&mut self, machine: &Machine) -> io::Result<()> {
         self.file.set_len(0)?;

@@ -1,8 +1,11 @@
 //! The audit for machines.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use super::row::{Group, Means, Verdict};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::row::{Effect, Group, Means, Verdict};
 use crate::policy::demand::Demand;
 
 /// Grows when the meaning of a member changes; new members do not change it.
@@ -40,16 +43,21 @@ struct Setting<'a> {
     verdict: Verdict,
     must_have: bool,
     means: Means,
+    effect: Effect,
     why: &'a str,
     evidence: &'a str,
     risk: &'a str,
+    /// Of what was tried with --measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<&'a Value>,
 }
 
-/// One JSON object on several lines.
+/// One JSON object on several lines. `measured` is by name.
 pub(super) fn write(
     groups: &[Group],
     demand: &Demand,
     configuration: &[String],
+    measured: &BTreeMap<String, Value>,
 ) -> serde_json::Result<String> {
     let settings = groups.iter().flat_map(|group| {
         group.rows.iter().map(|row| Setting {
@@ -61,9 +69,11 @@ pub(super) fn write(
             verdict: row.verdict,
             must_have: row.must_have,
             means: row.means,
+            effect: row.effect,
             why: &row.why,
             evidence: &row.evidence,
             risk: &row.risk,
+            measured: measured.get(&row.name),
         })
     });
     let settings: Vec<Setting<'_>> = settings.collect();

@@ -8,7 +8,8 @@
 //!                 ▼
 //!            probes/ ─▶ row.rs ─▶ table.rs, json.rs   to read
 //!                           ├───▶ emit.rs             files for sysctl.d and systemd
-//!                           └───▶ apply.rs ──▶ journal.rs ◀── undo.rs
+//!                           ├───▶ apply.rs ──▶ journal.rs ◀── undo.rs
+//!                           └───▶ measure/ ───────┘           tried with bench
 //! ```
 //!
 //! Without a flag nothing is changed. A change is written to the journal, and the journal to the
@@ -20,6 +21,7 @@ mod change;
 mod emit;
 pub mod journal;
 mod json;
+pub mod measure;
 mod netlink;
 pub mod probes;
 pub mod row;

@@ -50,6 +50,33 @@ pub enum Means {
     Hand,
 }
 
+/// Since when a changed value holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// From the moment it is written.
+    Now,
+    /// For connections that begin later; those that stand keep the old one.
+    Connections,
+    /// For a process that starts later.
+    Start,
+    /// For network interfaces that come up later.
+    Interfaces,
+}
+
+impl Effect {
+    /// A sentence about it for whoever changes the value, if there is anything to tell.
+    #[must_use]
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Effect::Now => "",
+            Effect::Connections => "Takes effect for new connections.",
+            Effect::Start => "Takes effect when toron starts.",
+            Effect::Interfaces => "Takes effect for interfaces that come up from then on.",
+        }
+    }
+}
+
 /// One setting or fact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
@@ -65,6 +92,8 @@ pub struct Row {
     pub must_have: bool,
     /// How it is changed.
     pub means: Means,
+    /// Since when a change holds.
+    pub effect: Effect,
     /// What it does to toron with this configuration.
     pub why: String,
     /// What this machine shows about it; may be empty.
@@ -123,6 +152,7 @@ impl Row {
             verdict,
             must_have: false,
             means,
+            effect: Effect::Now,
             why: why.into(),
             evidence: String::new(),
             risk: String::new(),
@@ -136,6 +166,13 @@ impl Row {
             self.verdict = verdict;
             self.proposed = Some(value.into());
         }
+        self
+    }
+
+    /// Since when a change holds, if not from the moment it is written.
+    #[must_use]
+    pub fn effect(mut self, effect: Effect) -> Self {
+        self.effect = effect;
         self
     }
 

@@ -1,12 +1,18 @@
 //! `toron tune`, from the command line to its exit status.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
 
 use super::args::{Action, Json, TuneArgs};
+use super::measure::{self, output, Candidate, Outline};
 use super::row::{on_one_line, Group, Row, Verdict};
 use super::{apply, change, emit, json, probes, table, undo};
+use crate::control::config::values::show_duration;
 use crate::control::config::{load, load_texts, Inputs, Loaded, SYSTEM_FOLDER};
 use crate::control::machine::Machine;
 use crate::control::needs::{grouped, show_clients_and_source};
@@ -30,6 +36,7 @@ struct Audit {
 pub fn run(args: &TuneArgs) -> ExitCode {
     let outcome = match args.action {
         Action::Undo => run_undo(args),
+        _ if args.measure.is_some() => audit(args).and_then(|audit| run_measure(args, &audit)),
         Action::Show => audit(args).and_then(|audit| show(args, &audit)),
         Action::Apply => audit(args).and_then(|audit| run_apply(args, &audit)),
     };
@@ -46,7 +53,12 @@ pub fn run(args: &TuneArgs) -> ExitCode {
 fn audit(args: &TuneArgs) -> Result<Audit, String> {
     let loaded = configuration(args)?;
     let files = loaded.files.iter().map(|file| file.display().to_string());
-    let machine = Machine::at(&args.root);
+    let mut machine = Machine::at(&args.root);
+    if let Some(pid) = process(args, &machine)? {
+        let own = namespace(&machine)?;
+        machine = machine.of_process(pid);
+        require_namespace(&machine, pid, &own)?;
+    }
     let demand = Demand::of(&loaded.snapshot);
     let groups = probes::audit(&machine, &demand);
     Ok(Audit {
@@ -55,6 +67,35 @@ fn audit(args: &TuneArgs) -> Result<Audit, String> {
         demand,
         groups,
     })
+}
+
+/// The process to audit for. That of the machine's own file is not found in a copy of another one.
+fn process(args: &TuneArgs, machine: &Machine) -> Result<Option<u32>, String> {
+    match &args.measure {
+        Some(measure) if args.pid.is_none() && machine.is_here() => measure.pid_in_file(),
+        _ => Ok(args.pid),
+    }
+}
+
+fn namespace(machine: &Machine) -> Result<PathBuf, String> {
+    let link = std::fs::read_link(machine.path("/proc/self/ns/net"));
+    link.map_err(|error| format!("the network namespace of a process is unknown: {error}"))
+}
+
+/// The settings of another namespace are not those that the process feels.
+fn require_namespace(machine: &Machine, pid: u32, own: &Path) -> Result<(), String> {
+    if !machine.has("/proc/self/status") {
+        return Err(format!("there is no process {pid}"));
+    }
+    let its = namespace(machine)?;
+    if its != own {
+        return Err(format!(
+            "process {pid} lives in another network namespace ({}): run this there (nsenter -t \
+             {pid} -n toron tune …)",
+            its.display()
+        ));
+    }
+    Ok(())
 }
 
 /// The configuration of the command line, or of the usual places; where there is none at all, the
@@ -85,18 +126,26 @@ fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
-fn show(args: &TuneArgs, audit: &Audit) -> Result<bool, String> {
-    let made = |error: &dyn std::fmt::Display| format!("cannot make JSON: {error}");
-    let text = json::write(&audit.groups, &audit.demand, &audit.files);
-    match &args.json {
-        None => {}
-        Some(Json::Stdout) => print(&text.map_err(|error| made(&error))?),
-        Some(Json::File(path)) => {
-            let text = text.map_err(|error| made(&error))?;
-            std::fs::write(path, text)
-                .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        }
+fn write_json(
+    args: &TuneArgs,
+    audit: &Audit,
+    measured: &BTreeMap<String, Value>,
+) -> Result<(), String> {
+    let Some(json) = &args.json else {
+        return Ok(());
+    };
+    let text = json::write(&audit.groups, &audit.demand, &audit.files, measured)
+        .map_err(|error| format!("cannot make JSON: {error}"))?;
+    match json {
+        Json::Stdout => print(&text),
+        Json::File(path) => std::fs::write(path, text)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?,
     }
+    Ok(())
+}
+
+fn show(args: &TuneArgs, audit: &Audit) -> Result<bool, String> {
+    write_json(args, audit, &BTreeMap::new())?;
     if let Some(folder) = &args.emit {
         let chosen = change::chosen(&audit.groups, &args.only)?;
         let (machine, demand) = (&audit.machine, &audit.demand);
@@ -168,7 +217,7 @@ fn confirmed(args: &TuneArgs, question: &str) -> bool {
 }
 
 fn run_apply(args: &TuneArgs, audit: &Audit) -> Result<bool, String> {
-    let machine = &audit.machine;
+    let machine = &Machine::at(&args.root);
     require_root(machine)?;
     let chosen = change::chosen(&audit.groups, &args.only)?;
     let changes = change::sysctls(&chosen);
@@ -200,6 +249,88 @@ fn run_apply(args: &TuneArgs, audit: &Audit) -> Result<bool, String> {
     }
     print("toron tune --undo puts the old values back; a restart of the machine does, too\n");
     Ok(applied.failed == 0)
+}
+
+/// The rows to try: all kernel settings with a proposal, or those that were named.
+fn candidates<'a>(args: &TuneArgs, audit: &'a Audit) -> Result<Vec<(&'a Row, Candidate)>, String> {
+    let rows = match args.only.is_empty() {
+        true => change::proposed(&audit.groups),
+        false => change::chosen(&audit.groups, &args.only)?,
+    };
+    let mut found = Vec::new();
+    for row in rows {
+        match change::sysctls(&[row]).pop() {
+            Some(change) => {
+                let effect = row.effect;
+                found.push((row, Candidate { change, effect }));
+            }
+            None if args.only.is_empty() => {}
+            None => return Err(format!("--only {}: is no kernel setting", row.name)),
+        }
+    }
+    Ok(found)
+}
+
+/// What is about to be done, for the question.
+fn plan_in_words(candidates: &[(&Row, Candidate)], outline: Outline, keep: bool) -> String {
+    let mut text = String::new();
+    for (row, candidate) in candidates {
+        let present = row.present.as_deref().map(on_one_line).unwrap_or_default();
+        text.push_str(&format!(
+            "{}: {present} → {}\n",
+            row.name, candidate.change.value
+        ));
+    }
+    let end = match keep {
+        true => "put back unless it helps",
+        false => "put back",
+    };
+    let time = show_duration(Duration::from_secs(outline.time.as_secs().max(1)));
+    text + &table::paragraph(&format!(
+        "{} of these can be measured: {} rounds each, about {time} of load. Each is changed to and \
+         fro, and {end}.",
+        outline.settings, outline.rounds,
+    ))
+}
+
+fn run_measure(args: &TuneArgs, audit: &Audit) -> Result<bool, String> {
+    let machine = &Machine::at(&args.root);
+    require_root(machine)?;
+    let Some(measure) = &args.measure else {
+        return Ok(false);
+    };
+    let keep = args.action == Action::Apply;
+    let rows = candidates(args, audit)?;
+    let speaks = args.json != Some(Json::Stdout);
+    if rows.is_empty() {
+        if speaks {
+            print("no kernel setting is proposed, so there is nothing to try\n");
+        }
+        write_json(args, audit, &BTreeMap::new())?;
+        return Ok(true);
+    }
+    let candidates: Vec<Candidate> = rows.iter().map(|(_, c)| c.clone()).collect();
+    if speaks {
+        let outline = measure::outline(&candidates, measure);
+        print(&plan_in_words(&rows, outline, keep));
+    }
+    if !confirmed(args, "Try them now?") {
+        return Ok(false);
+    }
+    let study = measure::study(machine, &candidates, measure, &args.journal, keep)?;
+    let tried = || rows.iter().map(|(row, _)| *row).zip(&study.tried);
+    if speaks {
+        let lines = tried().map(|(row, tried)| (row, output::lines(tried)));
+        print(&format!("\n{}", table::tried(&lines.collect::<Vec<_>>())));
+        print(&table::paragraph(&output::method(&study)));
+        print(&table::paragraph(&output::ending(&study)));
+    }
+    let json = tried().map(|(row, tried)| (row.name.clone(), output::json(tried, &study)));
+    write_json(args, audit, &json.collect())?;
+    for fault in &study.faults {
+        eprintln!("toron: {fault}");
+    }
+    Ok(study.faults.is_empty())
 }
 
 fn run_undo(args: &TuneArgs) -> Result<bool, String> {

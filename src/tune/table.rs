@@ -40,6 +40,36 @@ pub fn full(groups: &[Group]) -> String {
     text
 }
 
+/// Rows that were tried, with what came of it: a first line and further ones.
+#[must_use]
+pub fn tried(rows: &[(&Row, (String, Vec<String>))]) -> String {
+    let mut text = String::new();
+    for (row, (head, lines)) in rows {
+        write_row(&mut text, row);
+        detail(&mut text, "measured", head);
+        for line in lines {
+            // Figures in columns stand as they are.
+            match line.chars().count() + INDENT <= WIDTH {
+                true => {
+                    let _ = writeln!(text, "{:INDENT$}{line}", "");
+                }
+                false => hang(&mut text, "", INDENT, line),
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Words on lines of the page's width.
+#[must_use]
+pub fn paragraph(words: &str) -> String {
+    let mut text = String::new();
+    hang(&mut text, "", 0, words);
+    // Nothing stands before the words.
+    text.trim_start().to_owned()
+}
+
 /// The must-haves that are missing, or cannot be judged.
 #[must_use]
 pub fn missing(groups: &[Group]) -> String {
@@ -67,18 +97,22 @@ fn write_row(text: &mut String, row: &Row) {
     };
     let start = format!("{:VERDICT$}{:NAME$}", row.verdict.as_str(), row.name);
     hang(text, &start, VERDICT + NAME, &value);
+    let risk = format!("{} {}", row.risk, row.effect.in_words());
     let details = [
         ("why", &row.why),
         ("evidence", &row.evidence),
-        ("risk", &row.risk),
+        ("risk", &risk),
     ];
     for (what, words) in details {
         let wanted = what != "risk" || row.proposed.is_some();
-        if wanted && !words.is_empty() {
-            let start = format!("{:VERDICT$}  {what:10}", "");
-            hang(text, &start, INDENT, words);
+        if wanted && !words.trim().is_empty() {
+            detail(text, what, words);
         }
     }
+}
+
+fn detail(text: &mut String, what: &str, words: &str) {
+    hang(text, &format!("{:VERDICT$}  {what:10}", ""), INDENT, words);
 }
 
 /// `start`, then `words` from column `indent` on, wrapped. A start that is too long for its column

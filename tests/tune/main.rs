@@ -8,12 +8,14 @@
 //!   better     the other proposals, and their evidence
 //!   changes    --apply, --undo, --emit on a tree
 //!   crashes    the journal cut off anywhere
+//!   measure    --measure: to and fro under a load, kept or put back, interrupted
 //!   machine    this machine, value by value against sysctl(8), ethtool(8), tc(8) and /proc
 //!   namespace  real kernel settings, changed and restored in a network namespace; start-up lines
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../support/mod.rs"]
+#[macro_use]
 mod support;
 
 mod audit;
@@ -21,6 +23,7 @@ mod better;
 mod changes;
 mod crashes;
 mod machine;
+mod measure;
 mod must_haves;
 mod namespace;
 mod tree;

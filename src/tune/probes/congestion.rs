@@ -1,7 +1,7 @@
 //! How fast TCP sends, and the queue in front of the interface.
 
 use super::Context;
-use crate::tune::row::{Row, Verdict};
+use crate::tune::row::{Effect, Row, Verdict};
 
 pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
     let machine = cx.machine;
@@ -33,6 +33,7 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
                 Verdict::Consider,
                 "fq",
             )
+            .effect(Effect::Interfaces)
             .risk(
                 "Needs the module sch_fq; interfaces that are up keep their queue (tc qdisc \
                  replace dev NAME root fq).",

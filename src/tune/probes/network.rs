@@ -5,7 +5,7 @@ use toron_reactor::SocketOptions;
 use super::{told, Context};
 use crate::control::machine::{Known, Machine};
 use crate::control::needs::grouped;
-use crate::tune::row::{Means, Row, Verdict};
+use crate::tune::row::{Effect, Means, Row, Verdict};
 
 pub(super) fn keep_alive(cx: &Context<'_>) -> Vec<Row> {
     let own = SocketOptions::default();
@@ -22,7 +22,7 @@ pub(super) fn keep_alive(cx: &Context<'_>) -> Vec<Row> {
 }
 
 pub(super) fn busy_polling(cx: &Context<'_>) -> Vec<Row> {
-    let row = |name: &str, what: &str| {
+    let row = |name: &str, what: &str, effect| {
         let why = format!(
             "Microseconds for which a thread that waits in {what} asks the network card again and \
              again instead of sleeping. It saves some microseconds of delay and keeps a core busy; \
@@ -31,11 +31,13 @@ pub(super) fn busy_polling(cx: &Context<'_>) -> Vec<Row> {
         let on = cx.machine.number(name).is_ok_and(|n| n > 0);
         Row::sysctl(cx.machine, name, why)
             .propose(on, Verdict::Consider, "0")
+            .effect(effect)
             .risk("Delays grow by some microseconds on an idle machine.")
     };
     vec![
-        row("net.core.busy_poll", "poll or epoll"),
-        row("net.core.busy_read", "a read"),
+        row("net.core.busy_poll", "poll or epoll", Effect::Now),
+        // A connection has it from the socket that listens.
+        row("net.core.busy_read", "a read", Effect::Start),
     ]
 }
 

@@ -3,7 +3,7 @@
 use super::{told, Context};
 use crate::control::config::values::show_duration;
 use crate::control::needs::{grouped, local_ports};
-use crate::tune::row::{Means, Row, Verdict};
+use crate::tune::row::{Effect, Means, Row, Verdict};
 
 pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
     let machine = cx.machine;
@@ -38,6 +38,7 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
             Verdict::Consider,
             "1",
         )
+        .effect(Effect::Connections)
         .risk("12 bytes in every packet."),
     );
     rows.push(

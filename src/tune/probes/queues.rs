@@ -1,7 +1,7 @@
 //! Connections before they are accepted.
 
 use super::Context;
-use crate::tune::row::{Means, Row, Verdict};
+use crate::tune::row::{Effect, Means, Row, Verdict};
 
 pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
     let machine = cx.machine;
@@ -12,10 +12,8 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
             cx.count("TcpExtListenOverflows"),
             cx.count("TcpExtListenDrops"),
         ))
-        .risk(
-            "Small: a longer queue lets clients wait instead of trying again. Takes effect when \
-               toron starts.",
-        )
+        .effect(Effect::Start)
+        .risk("Small: a longer queue lets clients wait instead of trying again.")
     }));
     let cookies = machine.number("net.ipv4.tcp_syncookies");
     rows.push(

@@ -7,20 +7,24 @@ use crate::control::machine::Known;
 use crate::control::needs::{has_pipe_quota, page_size};
 use crate::policy::demand::LARGE_PIPE_BYTES;
 use crate::policy::settings::EngineChoice;
-use crate::tune::row::{Means, Row, Verdict};
+use crate::tune::row::{Effect, Means, Row, Verdict};
 
 pub(super) fn pipes(cx: &Context<'_>) -> Vec<Row> {
     let machine = cx.machine;
     let holds = has_pipe_quota(machine);
     let user = match holds {
         true => "This user is bound by the quota (root is not).",
-        false => "This user is exempt; a service that runs as an ordinary user is not.",
+        false => {
+            "This user is exempt; a service that runs as an ordinary user is not (--pid PID \
+                  looks at one that runs)."
+        }
     };
     let mut rows = Vec::new();
     rows.extend(
         cx.need("fs.pipe-user-pages-soft", Means::Sysctl)
             .map(|row| {
                 row.evidence(user)
+                    .effect(Effect::Start)
                     .risk("Any user may then fill that much kernel memory through pipes.")
             }),
     );
@@ -38,6 +42,7 @@ pub(super) fn pipes(cx: &Context<'_>) -> Vec<Row> {
             Verdict::Better,
             "0",
         )
+        .effect(Effect::Start)
         .risk("As above."),
     );
     let size = machine.number("fs.pipe-max-size");
@@ -53,6 +58,7 @@ pub(super) fn pipes(cx: &Context<'_>) -> Vec<Row> {
             Verdict::Better,
             (1 << 20).to_string(),
         )
+        .effect(Effect::Start)
         .risk("None: toron does not go beyond 256 KiB."),
     );
     rows
@@ -79,12 +85,17 @@ pub(super) fn rings(cx: &Context<'_>) -> Vec<Row> {
         )
     }));
     if let Some(row) = rows.last_mut() {
+        row.effect = Effect::Start;
         row.risk = "io_uring has had security bugs; some operators forbid it to other programs. \
                     The group is the finer way (1, and toron's group in kernel.io_uring_group)."
             .to_owned();
     }
     rows.extend(cx.need("limit memlock", Means::Unit).map(|row| {
-        row.evidence("Soft limit of this shell; a service has that of its unit.")
+        let whose = match cx.machine.process() {
+            Some(_) => "Soft limit of the process.",
+            None => "Soft limit of this shell; a service has that of its unit.",
+        };
+        row.evidence(whose)
             .risk("None: only what is locked counts.")
     }));
     rows
@@ -94,7 +105,9 @@ pub(super) fn rings(cx: &Context<'_>) -> Vec<Row> {
 fn engine(cx: &Context<'_>) -> Row {
     const WHY: &str = "What toron moves bytes with. Both engines do the same; io_uring needs \
                        fewer system calls. It needs Linux 6.1 and is often forbidden in containers.";
-    let tried: Known<String> = if cx.machine.is_here() {
+    let tried: Known<String> = if let Some(pid) = cx.machine.process() {
+        Err(format!("process {pid} says it in its log, at its start"))
+    } else if cx.machine.is_here() {
         let kind = match cx.demand.engine {
             EngineChoice::Auto => EngineKind::Auto,
             EngineChoice::IoUring => EngineKind::IoUring,
