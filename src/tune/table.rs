@@ -160,10 +160,7 @@ fn summary(groups: &[Group]) -> String {
     let kinds = [
         (Verdict::Missing, "a configured limit cannot be reached"),
         (Verdict::Better, "recommended"),
-        (
-            Verdict::Consider,
-            "may help, has a price: measure before and after",
-        ),
+        (Verdict::Consider, "may help, has a price: try it"),
     ];
     for (verdict, meaning) in kinds {
         let names: Vec<&str> = rows
@@ -191,6 +188,13 @@ fn summary(groups: &[Group]) -> String {
         text.push_str(
             "toron tune --apply sets those that are kernel settings now, --undo puts them back;\n\
              toron tune --emit DIR writes files that set them at every start\n",
+        );
+    }
+    let tries = |row: &&Row| row.means == Means::Sysctl && row.proposed.is_some();
+    if rows.iter().any(tries) {
+        text.push_str(
+            "toron tune --measure URL tries kernel settings on a toron that runs, and says what each \
+             does\n",
         );
     }
     text

@@ -170,6 +170,25 @@ fn what_would_be_better_is_proposed_on_evidence() {
     }
 }
 
+/// Interrupts that are put off: only where both values say so.
+#[test]
+fn interrupts_that_are_put_off_are_told() {
+    for (defer, timeout, verdict) in [
+        ("2", "200000", "consider"),
+        ("2", "0", "fact"),
+        ("0", "200000", "fact"),
+    ] {
+        let tree = Tree::new();
+        tree.put("sys/class/net/eth0/napi_defer_hard_irqs", defer);
+        tree.put("sys/class/net/eth0/gro_flush_timeout", timeout);
+        let audit = tree.audit();
+        assert_eq!(audit.verdict("eth0 napi"), verdict, "{defer} {timeout}");
+        let shown =
+            format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {timeout}, threaded 0");
+        assert_eq!(audit.get("eth0 napi")["present"], shown);
+    }
+}
+
 /// Ports of closed connections: reuse is proposed unless it is on, for upstreams elsewhere at least;
 /// the more so when ports are short after a burst or half of them are taken by closed connections.
 #[test]

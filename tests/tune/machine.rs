@@ -176,6 +176,10 @@ fn network_cards_are_as_ethtool_shows_them() {
         if let Some(sizes) = of_most(&channels, "Combined") {
             has("channels", &format!("{sizes} combined"));
         }
+        for name in ["napi_defer_hard_irqs", "gro_flush_timeout", "threaded"] {
+            let value = std::fs::read_to_string(folder.join(&card).join(name)).unwrap();
+            has("napi", &format!("{name} {}", value.trim()));
+        }
         let text = ethtool("-k", &card).expect("ethtool -k");
         for (short, long) in [
             ("tso", "tx-tcp-segmentation"),
@@ -189,6 +193,55 @@ fn network_cards_are_as_ethtool_shows_them() {
             has("offloads", &format!("{short} {state}"));
         }
     }
+}
+
+/// Queues with their masks, interrupts, and what /sys says of processors and memory.
+#[test]
+fn what_stands_in_sys_is_as_cat_shows_it() {
+    let audit = Audit::parse(&toron(&["--json"]));
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let shown = |name: &str| audit.get(name)["present"].as_str().unwrap_or("unknown");
+    for row in audit.settings() {
+        let name = row["name"].as_str().unwrap();
+        let Some(card) = name.strip_suffix(" rps_cpus") else {
+            continue;
+        };
+        let queues = format!("/sys/class/net/{card}/queues");
+        let count = |kind: &str| {
+            let names = std::fs::read_dir(&queues).unwrap();
+            let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with(kind)).count()
+        };
+        let wanted = format!("{} receive, {} send", count("rx-"), count("tx-"));
+        assert_eq!(shown(&format!("{card} queues")), wanted);
+        let first = read(&format!("{queues}/rx-0/rps_cpus")).unwrap();
+        assert!(shown(name).starts_with(first.trim()), "{row}");
+        let interrupts = shown(&format!("{card} interrupts"));
+        for pair in interrupts.split("; ").filter(|pair| *pair != "unknown") {
+            let (number, list) = pair.split_once(": ").unwrap();
+            let wanted = read(&format!("/proc/irq/{number}/smp_affinity_list")).unwrap();
+            assert_eq!(list, wanted.trim(), "{pair}");
+        }
+    }
+    for (name, path) in [
+        ("numa nodes", "/sys/devices/system/node/online"),
+        (
+            "cpufreq scaling_governor",
+            "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        ),
+    ] {
+        let wanted = read(path).unwrap_or("unknown".to_owned());
+        assert!(
+            shown(name).contains(wanted.trim()),
+            "{name}: {}",
+            shown(name)
+        );
+    }
+    let pages = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    let chosen = format!("[{}]", shown("transparent_hugepage"));
+    assert!(pages.is_none_or(|text| text.contains(&chosen)), "{chosen}");
+    let state = read("/sys/devices/system/cpu/cpu0/cpuidle/state0/name");
+    assert!(state.is_none_or(|name| shown("cpuidle states").contains(name.trim())));
 }
 
 /// Every root that tc(8) shows: `qdisc KIND … dev NAME root …`.

@@ -10,12 +10,24 @@ use crate::tune::row::{Effect, Means, Row, Verdict};
 pub(super) fn keep_alive(cx: &Context<'_>) -> Vec<Row> {
     let own = SocketOptions::default();
     let settings = [
-        ("net.ipv4.tcp_keepalive_time", own.keepalive_idle),
-        ("net.ipv4.tcp_keepalive_intvl", own.keepalive_interval),
-        ("net.ipv4.tcp_keepalive_probes", own.keepalive_probes),
+        (
+            "net.ipv4.tcp_keepalive_time",
+            "Seconds of silence after which the kernel asks whether a peer is still there",
+            format!("{} s", own.keepalive_idle),
+        ),
+        (
+            "net.ipv4.tcp_keepalive_intvl",
+            "Seconds until it asks again",
+            format!("{} s", own.keepalive_interval),
+        ),
+        (
+            "net.ipv4.tcp_keepalive_probes",
+            "Questions without an answer after which a peer counts as gone",
+            own.keepalive_probes.to_string(),
+        ),
     ];
-    let row = |(name, own): (&'static str, u32)| {
-        let why = format!("Not used: toron sets {own} on its own connections, whatever this says.");
+    let row = |(name, what, own): (&str, &str, String)| {
+        let why = format!("{what}. Not used: toron sets {own} on its own connections.");
         Row::sysctl(cx.machine, name, why)
     };
     settings.map(row).into()
@@ -106,11 +118,12 @@ pub(super) fn receiving(cx: &Context<'_>) -> Vec<Row> {
         Row::sysctl(
             machine,
             "net.core.netdev_budget_usecs",
-            "The same in microseconds.",
+            "The longest time in microseconds for which a core takes packets from its network cards \
+             in one go, however few they are.",
         )
         .propose(often(squeezed), Verdict::Consider, double(&time))
         .evidence(&evidence)
-        .risk("As above."),
+        .risk("toron's threads wait longer for the core while packets arrive."),
     ]
 }
 

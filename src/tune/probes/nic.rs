@@ -34,6 +34,7 @@ pub(super) fn rows(cx: &Context<'_>) -> Vec<Row> {
     for card in cards {
         rows.extend(queues(cx, &card));
         rows.push(interrupts(cx, &card));
+        rows.push(deferral(cx.machine, &card));
         rows.extend(hardware(cx, &card));
     }
     rows
@@ -280,6 +281,37 @@ fn mask_of(cores: u64) -> u64 {
         64.. => u64::MAX,
         cores => (1 << cores) - 1,
     }
+}
+
+/// How long interrupts of the card are put off (NAPI), for programs that ask it themselves.
+fn deferral(machine: &Machine, card: &str) -> Row {
+    let names = ["napi_defer_hard_irqs", "gro_flush_timeout", "threaded"];
+    let read = |name: &str| machine.number_in(&format!("/sys/class/net/{card}/{name}"));
+    let values: Known<Vec<u64>> = names.into_iter().map(read).collect();
+    let puts_off = values
+        .as_ref()
+        .is_ok_and(|values| values.iter().take(2).all(|value| *value > 0));
+    let shown = values.map(|values| {
+        let pairs = names.iter().zip(values);
+        let pairs = pairs.map(|(name, value)| format!("{name} {value}"));
+        pairs.collect::<Vec<_>>().join(", ")
+    });
+    Row::fact(
+        format!("{card} napi"),
+        shown,
+        "How often the card's interrupts are put off (napi_defer_hard_irqs), by how many nanoseconds \
+         (gro_flush_timeout), and whether a kernel thread takes its packets (threaded). Putting off \
+         serves programs that ask the card themselves; toron does not, so that its packets wait.",
+    )
+    .propose(
+        puts_off,
+        Verdict::Consider,
+        "napi_defer_hard_irqs 0, gro_flush_timeout 0",
+    )
+    .risk(format!(
+        "More interrupts under load. By hand: echo 0 > /sys/class/net/{card}/gro_flush_timeout, and \
+         the same for napi_defer_hard_irqs."
+    ))
 }
 
 /// Which processors the card interrupts.

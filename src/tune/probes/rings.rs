@@ -23,6 +23,7 @@ pub(super) fn pipes(cx: &Context<'_>) -> Vec<Row> {
     rows.extend(
         cx.need("fs.pipe-user-pages-soft", Means::Sysctl)
             .map(|row| {
+                // New pipes have their size by it, and toron keeps those that it has.
                 row.evidence(user)
                     .effect(Effect::Start)
                     .risk("Any user may then fill that much kernel memory through pipes.")
@@ -34,8 +35,8 @@ pub(super) fn pipes(cx: &Context<'_>) -> Vec<Row> {
         Row::sysctl(
             machine,
             "fs.pipe-user-pages-hard",
-            "As above, but beyond it a user gets no pipe at all; 0 is no such limit. toron copies \
-             bodies that get none.",
+            "Pages of all pipes of a user beyond which the kernel makes no pipe at all; 0 is no such \
+             limit. toron copies bodies that get none, at more CPU time each.",
         )
         .propose(
             holds && hard.is_ok_and(|n| n > 0 && n < pages),
@@ -43,7 +44,7 @@ pub(super) fn pipes(cx: &Context<'_>) -> Vec<Row> {
             "0",
         )
         .effect(Effect::Start)
-        .risk("As above."),
+        .risk("Any user may then fill that much kernel memory through pipes."),
     );
     let size = machine.number("fs.pipe-max-size");
     rows.push(
