@@ -1,6 +1,7 @@
 //! The load of one part, and toron started anew.
 
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -98,8 +99,10 @@ impl<'a> Load<'a> {
         // A file that is not there yet, or of a process that has ended, is no fault here.
         let before = self.args.pid_in_file().ok().flatten();
         let told = |what: &dyn std::fmt::Display| format!("--restart '{command}': {what}");
+        // In a group of its own, so that Ctrl-C does not end the toron that it starts.
         let status = Command::new("sh")
             .args(["-c", command])
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(std::io::stderr())
             .status()
