@@ -24,11 +24,20 @@ const KINDS: [&[&str]; 2] = [
 
 /// Runs a script of /bin/sh in a container, which has `cat` besides.
 fn run(podman: &Podman, options: &[&str], script: &str) -> String {
-    let mut arguments = vec!["run", "--rm", "--network", "none"];
+    // Detached: in namespaces of its own, Podman takes 20 s to see that a container has ended.
+    let mut arguments = vec!["run", "-d", "--log-driver", "k8s-file", "--network", "none"];
     arguments.extend(["--pids-limit", "77", "--memory", "300m", "--cpus", "1"]);
     arguments.extend(options);
     arguments.extend([IMAGE, "/bin/sh", "-c", script]);
-    podman.run(&arguments)
+    let started = podman.run(&arguments);
+    let id = started.trim();
+    crate::rig::await_that("the end of the script", || {
+        let said = podman.run(&["logs", id]);
+        match said.strip_suffix("=== end\n") {
+            Some(whole) => Ok(whole.to_owned()),
+            None => Err(said),
+        }
+    })
 }
 
 /// A script that shows files, each behind a line `== path`.
@@ -93,7 +102,8 @@ fn script(settings: &BTreeMap<String, String>) -> String {
         echo '=== before'; {settings}
         echo '=== apply'; /toron tune --apply --yes --journal /tmp/journal 2>&1
         echo \"status $?\"
-        echo '=== after'; {settings}"
+        echo '=== after'; {settings}
+        echo '=== end'"
     )
 }
 
