@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use thin_vec::ThinVec;
 use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 
 use super::lane::Lane;
@@ -149,13 +150,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         buf.extend(head);
         let at = buf.extend(&body);
         self.send(session, buf, Tag::Answer);
-        session.keep_unsent(body, Tag::Answer);
-        if let Some(unsent) = session.unsent.as_mut() {
-            unsent.at = at;
-        }
-        if session.unsent.as_ref().is_some_and(|u| u.rest().is_empty()) {
-            session.unsent = None;
-        }
+        session.keep_rest(body, at, Tag::Answer);
     }
 
     /// Sends as much of what is unsent as a buffer takes: an answer may be much longer, and is not
@@ -180,7 +175,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return self.client_lost(session);
         };
         let unsent = session.unsent.as_ref().map_or(0, |u| u.rest().len());
-        if let Phase::Answering { writing, .. } = &mut session.phase {
+        if let (Phase::Answering { .. }, Some(writing)) = (session.phase, &mut session.writing) {
             writing.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
         }
         if let Some(exchange) = session.exchange.as_mut() {
@@ -298,7 +293,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             buf.extend(&session.spill);
             session.spill.clear();
             // What a long body spilled is not kept for an idle connection.
-            session.spill.shrink_to(SPILL_KEPT);
+            if session.spill.capacity() > SPILL_KEPT {
+                session.spill = ThinVec::new();
+            }
             session.input = Some(buf);
         }
         if session.input.is_some() {
@@ -322,7 +319,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         session.input = None;
         session.ahead = None;
-        session.spill = Vec::new();
+        session.spill = ThinVec::new();
         self.cx.engine.shutdown(session.fd, Shutdown::Write);
         if session.eof {
             return self.close(session, Close::Orderly);
@@ -458,7 +455,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Taking => session.visit.as_ref().and_then(|visit| visit.deadline()),
             // toron is the one who is slow.
             Phase::Asking => None,
-            Phase::Answering { writing, .. } => writing.deadline(),
+            Phase::Answering { .. } => session.writing.as_ref().and_then(|w| w.deadline()),
             Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { .. } if session.told.is_some() => Some(session.since + TOLD_TOTAL),
             Phase::Lingering { started, last, .. } => {

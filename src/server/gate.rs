@@ -8,7 +8,7 @@ use super::blame::{Blame, Told};
 use super::ending::TOLD_TOTAL;
 use super::lane::Lane;
 use super::refuse::Refusal;
-use super::session::{Phase, Session, Tag};
+use super::session::{Session, Tag};
 use super::{Kit, Server};
 use crate::http::answer::Rendering;
 use crate::http::proxy_protocol::{self, ProxyHeader};
@@ -17,7 +17,6 @@ use crate::policy::firewall::{Admission, Cause, Client, Decision};
 use crate::policy::limit;
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::writing::Writing;
 
 impl Server {
     /// A new connection: decided before a byte of it is read.
@@ -98,12 +97,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         answer.write(&rendering, &mut self.core.scratch);
         buf.extend(&self.core.scratch);
         self.turned_away(client, cause, answer.status());
-        let mut writing = Writing::new(TOLD_TOTAL);
-        writing.run(self.now());
-        session.phase = Phase::Answering {
-            then: ClientEnd::Linger,
-            writing,
-        };
+        session.begin_answer(ClientEnd::Linger, TOLD_TOTAL, self.now());
         self.send(session, buf, Tag::Answer);
     }
 

@@ -1,7 +1,9 @@
 //! One client connection: what it is doing and what it holds.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use thin_vec::ThinVec;
 use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
 use super::admin::visit::Visit;
@@ -33,8 +35,6 @@ pub enum Phase {
     Answering {
         /// How the connection goes on afterwards.
         then: ClientEnd,
-        /// How long the client may take for it (I29).
-        writing: Writing,
     },
     /// The response is sent; what is still to come of its request is thrown away (I11).
     Skipping {
@@ -107,7 +107,8 @@ impl Output {
     }
 }
 
-/// A client connection.
+/// A client connection. Most of them are idle most of the time, and each costs what stands here: what
+/// few need is boxed.
 #[derive(Debug)]
 pub struct Session {
     /// Its own token.
@@ -143,14 +144,14 @@ pub struct Session {
     /// Received and not consumed: the current request's head, then what follows it.
     pub input: Option<Buf>,
     /// The beginning of a head that is not whole yet.
-    pub partial: Vec<u8>,
+    pub partial: ThinVec<u8>,
     /// How many bytes of `input` belong to the current request.
     pub request_len: usize,
     /// Received while the current request was under way.
     pub ahead: Option<Buf>,
     /// Received behind a body, in the same buffer (see `upload.rs`), or a few bytes behind a
     /// request.
-    pub spill: Vec<u8>,
+    pub spill: ThinVec<u8>,
     /// Finds the end of the head.
     pub scanner: HeadScanner,
     /// The receive in flight.
@@ -168,7 +169,9 @@ pub struct Session {
     /// A buffer that was waited for.
     pub spare: Option<Buf>,
     /// A text that waits for a buffer.
-    pub unsent: Option<Unsent>,
+    pub unsent: Option<Box<Unsent>>,
+    /// How long the client may take for an answer outside a transaction (I29).
+    pub writing: Option<Box<Writing>>,
     /// Bytes on their way to the client.
     pub output: Output,
     /// The slot of the route whose fixed answer is being sent.
@@ -224,10 +227,10 @@ impl Session {
             served: 0,
             eof: false,
             input: None,
-            partial: Vec::new(),
+            partial: ThinVec::new(),
             request_len: 0,
             ahead: None,
-            spill: Vec::new(),
+            spill: ThinVec::new(),
             scanner: HeadScanner::request(),
             recv: None,
             polls_readable: false,
@@ -237,6 +240,7 @@ impl Session {
             awaits_buffer: false,
             spare: None,
             unsent: None,
+            writing: None,
             output: Output::default(),
             permit: None,
             exposition: None,
@@ -247,7 +251,24 @@ impl Session {
 
     /// Keeps a text until what is in flight has been taken, or there is a buffer for it.
     pub fn keep_unsent(&mut self, text: Vec<u8>, tag: Tag) {
-        self.unsent = (!text.is_empty()).then_some(Unsent { text, at: 0, tag });
+        self.keep_rest(text, 0, tag);
+    }
+
+    /// The same for what is behind the first `at` bytes.
+    pub fn keep_rest(&mut self, text: Vec<u8>, at: usize, tag: Tag) {
+        self.unsent = (at < text.len()).then(|| Box::new(Unsent { text, at, tag }));
+    }
+
+    /// An answer outside a transaction begins, for which the client has a window of `limit` to take
+    /// some of it.
+    pub fn begin_answer(&mut self, then: ClientEnd, limit: Duration, now: Time) {
+        let mut writing = Writing::new(limit);
+        writing.run(now);
+        match self.writing.as_mut() {
+            Some(place) => **place = writing,
+            None => self.writing = Some(Box::new(writing)),
+        }
+        self.phase = Phase::Answering { then };
     }
 
     /// Puts a few bytes that belong to the next request aside, so that they hold no buffer for as
