@@ -351,7 +351,7 @@ impl Engine for EpollEngine {
     }
 
     fn cancel(&mut self, op: OpId) {
-        self.cancel_parked(op.0);
+        self.cancel_parked(op.token());
     }
 
     fn turn(&mut self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
@@ -519,7 +519,7 @@ impl Engine for EpollEngine {
     }
 
     fn is_pending(&self, op: OpId) -> bool {
-        self.ops.contains(op.0)
+        self.ops.contains(op.token())
     }
 
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {

@@ -54,7 +54,7 @@ impl EpollEngine {
                     kind: Kind::Connect { fd },
                 });
                 self.start_connect(token, fd, &addr);
-                return OpId(token);
+                return OpId::of(token);
             }
         };
         let token = self.ops.insert(Parked { key, kind });
@@ -66,14 +66,14 @@ impl EpollEngine {
             Some(Kind::Buffer) => self.start_buffer(token),
             Some(Kind::Connect { .. }) | None => {}
         }
-        OpId(token)
+        OpId::of(token)
     }
 
     /// Names an operation that never waited and so has no entry. No entry's token looks like it,
     /// so cancelling it is harmless.
     fn name_at_once(&mut self) -> OpId {
         self.at_once = self.at_once.wrapping_add(1);
-        OpId(Token {
+        OpId::of(Token {
             index: u32::MAX,
             generation: self.at_once,
         })
@@ -489,7 +489,7 @@ impl EpollEngine {
         if let Some(op) = self.ops.get(token) {
             self.done.push(Event {
                 key: op.key,
-                op: OpId(token),
+                op: OpId::of(token),
                 more: true,
                 outcome,
             });
@@ -539,7 +539,7 @@ impl EpollEngine {
         let outcome = self.outcome(fd, outcome);
         self.done.push(Event {
             key,
-            op: OpId(token),
+            op: OpId::of(token),
             more: false,
             outcome,
         });
