@@ -53,7 +53,7 @@ impl Server {
         let wheel = &mut *cx.wheel;
         let token = self.sessions.insert_with(|token| {
             let timer = wheel.insert(Lane::Deadline.key(token));
-            let mut session = Session::new(token, fd, peer, timer, now);
+            let mut session = Session::new(token, fd, peer.ip(), timer, now);
             session.client = client;
             session.awaits_proxy_header = settings.proxy_protocol && client.is_proxy;
             session.account = admission.permit;
@@ -131,7 +131,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             ProxyHeader::Complete { len, source } => {
                 session.awaits_proxy_header = false;
                 if let Some(source) = source {
-                    session.peer = source;
+                    session.peer = source.ip();
                 }
                 input.consume(len);
                 session.input = Some(input);

@@ -176,7 +176,9 @@ impl<E: Engine> Kit<'_, '_, E> {
                 told,
                 permit,
             } => {
-                session.permit = permit;
+                if permit.is_some() {
+                    session.own().permit = permit;
+                }
                 self.answer_written(session, whole, keep_alive, &told);
             }
         }

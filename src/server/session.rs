@@ -1,6 +1,6 @@
 //! One client connection: what it is doing and what it holds.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use thin_vec::ThinVec;
@@ -116,7 +116,7 @@ pub struct Session {
     /// The socket.
     pub fd: Fd,
     /// The other end, or whom its PROXY protocol header names.
-    pub peer: SocketAddr,
+    pub peer: IpAddr,
     /// Who sent the present request: the other end, or whom a trusted proxy names (F4).
     pub client: Client,
     /// A PROXY protocol header has to come before anything else.
@@ -168,18 +168,25 @@ pub struct Session {
     pub awaits_buffer: bool,
     /// A buffer that was waited for.
     pub spare: Option<Buf>,
-    /// A text that waits for a buffer.
-    pub unsent: Option<Box<Unsent>>,
-    /// How long the client may take for an answer outside a transaction (I29).
-    pub writing: Option<Box<Writing>>,
+    /// What answers of toron's own take, once there was one.
+    pub own: Option<Box<Own>>,
     /// Bytes on their way to the client.
     pub output: Output,
+    /// The request under way.
+    pub exchange: Option<Box<Exchange>>,
+}
+
+/// What a connection has for answers of toron's own, and for requests to the admin API.
+#[derive(Debug, Default)]
+pub struct Own {
+    /// A text that waits for a buffer.
+    pub unsent: Option<Unsent>,
+    /// How long the client may take for an answer outside a transaction (I29).
+    pub writing: Option<Writing>,
     /// The slot of the route whose fixed answer is being sent.
     pub permit: Option<Permit>,
     /// What is still to be told of the metrics that the client has asked for.
     pub exposition: Option<Box<Cursor>>,
-    /// The request under way.
-    pub exchange: Option<Box<Exchange>>,
     /// The request to the admin API under way.
     pub visit: Option<Box<Visit>>,
 }
@@ -206,13 +213,13 @@ impl Unsent {
 impl Session {
     /// A fresh connection.
     #[must_use]
-    pub fn new(token: Token, fd: Fd, peer: SocketAddr, timer: TimerId, now: Time) -> Self {
+    pub fn new(token: Token, fd: Fd, peer: IpAddr, timer: TimerId, now: Time) -> Self {
         Session {
             token,
             fd,
             peer,
             client: Client {
-                address: peer.ip(),
+                address: peer,
                 is_proxy: false,
             },
             awaits_proxy_header: false,
@@ -239,13 +246,9 @@ impl Session {
             watches_fin: false,
             awaits_buffer: false,
             spare: None,
-            unsent: None,
-            writing: None,
+            own: None,
             output: Output::default(),
-            permit: None,
-            exposition: None,
             exchange: None,
-            visit: None,
         }
     }
 
@@ -256,7 +259,61 @@ impl Session {
 
     /// The same for what is behind the first `at` bytes.
     pub fn keep_rest(&mut self, text: Vec<u8>, at: usize, tag: Tag) {
-        self.unsent = (at < text.len()).then(|| Box::new(Unsent { text, at, tag }));
+        if at < text.len() {
+            self.own().unsent = Some(Unsent { text, at, tag });
+        } else if let Some(own) = self.own.as_mut() {
+            own.unsent = None;
+        }
+    }
+
+    /// What waits for a buffer.
+    #[must_use]
+    pub fn unsent(&self) -> Option<&Unsent> {
+        self.own.as_ref()?.unsent.as_ref()
+    }
+
+    /// Takes what waits for a buffer.
+    pub fn take_unsent(&mut self) -> Option<Unsent> {
+        self.own.as_mut()?.unsent.take()
+    }
+
+    /// The window of the answer outside a transaction that is being sent.
+    #[must_use]
+    pub fn writing(&self) -> Option<&Writing> {
+        self.own.as_ref()?.writing.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn writing_mut(&mut self) -> Option<&mut Writing> {
+        self.own.as_mut()?.writing.as_mut()
+    }
+
+    /// The request to the admin API under way.
+    #[must_use]
+    pub fn visit(&self) -> Option<&Visit> {
+        self.own.as_ref()?.visit.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub fn visit_mut(&mut self) -> Option<&mut Visit> {
+        self.own.as_mut()?.visit.as_deref_mut()
+    }
+
+    /// Ends the request to the admin API.
+    pub fn take_visit(&mut self) -> Option<Box<Visit>> {
+        self.own.as_mut()?.visit.take()
+    }
+
+    /// Gives the slot of a fixed answer back.
+    pub fn release_permit(&mut self) {
+        if let Some(own) = self.own.as_mut() {
+            own.permit = None;
+        }
+    }
+
+    /// Room for an answer of toron's own.
+    pub fn own(&mut self) -> &mut Own {
+        self.own.get_or_insert_default()
     }
 
     /// An answer outside a transaction begins, for which the client has a window of `limit` to take
@@ -264,10 +321,7 @@ impl Session {
     pub fn begin_answer(&mut self, then: ClientEnd, limit: Duration, now: Time) {
         let mut writing = Writing::new(limit);
         writing.run(now);
-        match self.writing.as_mut() {
-            Some(place) => **place = writing,
-            None => self.writing = Some(Box::new(writing)),
-        }
+        self.own().writing = Some(writing);
         self.phase = Phase::Answering { then };
     }
 
