@@ -22,7 +22,7 @@ const PLAIN_GET: Asked = Asked {
 
 /// The head at the front of `bytes`, as the server finds it.
 fn scanned(mut scanner: HeadScanner, bytes: &[u8]) -> &[u8] {
-    match scanner.scan(bytes) {
+    match scanner.find(bytes, bytes.len()) {
         Scan::Complete { skip, len } => &bytes[skip..skip + len],
         other => panic!("{other:?}"),
     }

@@ -6,7 +6,7 @@ use super::host::Authority;
 use super::method::Method;
 use super::reason::Reason;
 use super::request_line::{RequestLine, Target};
-use super::scan;
+use super::scan::{self, HeadScanner, Scan};
 use super::syntax::{list, Version};
 
 /// Limits on a head beyond its size in bytes, which the caller's buffer sets.
@@ -104,24 +104,20 @@ impl<'b, 'f> RequestHead<'b, 'f> {
 
 /// Parses `head`, exactly the bytes of one head as found by
 /// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes
-/// here, wherever the bytes came from; only the reason code is then less exact.
+/// here, wherever the bytes came from.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     limits: &HeadLimits,
     slots: &'f mut [FieldSlot<'b>],
 ) -> Result<RequestHead<'b, 'f>, Reason> {
-    if !scan::has_strict_lines(head) {
-        return Err(Reason::BadHead);
-    }
-    let line = RequestLine::cut(head)?;
     let room = limits.max_fields.min(slots.len());
     let mut parsed = httparse::Request::new(&mut []);
-    match parsed.parse_with_uninit_headers(head, slots.get_mut(..room).unwrap_or_default()) {
-        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
-        Ok(_) => return Err(Reason::BadHead),
-        Err(httparse::Error::TooManyHeaders) => return Err(Reason::TooManyFields),
-        Err(_) => return Err(Reason::BadHead),
-    }
+    let outcome = parsed.parse_with_uninit_headers(head, slots.get_mut(..room).unwrap_or_default());
+    let whole = outcome == Ok(httparse::Status::Complete(head.len()));
+    let line = RequestLine::parsed(&parsed);
+    let Some(line) = line.filter(|_| whole && scan::has_strict_lines(head)) else {
+        return Err(fault(head, outcome.err()));
+    };
     let fields: &'f [httparse::Header<'b>] = parsed.headers;
     let survey = Survey::of(head, fields);
     let goal = line.goal()?;
@@ -135,6 +131,20 @@ pub fn parse<'b, 'f>(
         fields,
         nominates: survey.nominates,
     })
+}
+
+/// What is wrong with a head that does not pass: what the scanner says, then the request line, then
+/// what the parser minds.
+#[cold]
+fn fault(head: &[u8], error: Option<httparse::Error>) -> Reason {
+    if let Scan::Bad(reason) = HeadScanner::request().scan(head) {
+        return reason;
+    }
+    match (RequestLine::cut(head), error) {
+        (Err(reason), _) => reason,
+        (Ok(_), Some(httparse::Error::TooManyHeaders)) => Reason::TooManyFields,
+        (Ok(_), _) => Reason::BadHead,
+    }
 }
 
 /// One pass over the fields.

@@ -31,7 +31,20 @@ pub(super) struct RequestLine<'b> {
 }
 
 impl<'b> RequestLine<'b> {
-    /// Cuts the first line of a head that the scanner has passed.
+    /// The line as the parser has found it; `None` if it takes what this does not.
+    pub(super) fn parsed(parsed: &httparse::Request<'_, 'b>) -> Option<Self> {
+        let target = parsed.path?.as_bytes();
+        (visible_run(target) == target.len()).then_some(Self {
+            method: parsed.method?.as_bytes(),
+            target,
+            version: match parsed.version? {
+                1 => Version::Http11,
+                _ => Version::Http10,
+            },
+        })
+    }
+
+    /// Cuts the first line of a head, to say what is wrong with it.
     pub(super) fn cut(head: &'b [u8]) -> Result<Self, Reason> {
         let line = head.split(|&b| b == b'\r').next().unwrap_or_default();
         let mut parts = line.split(|&b| b == b' ');

@@ -6,6 +6,7 @@ use super::framing::{FramingFields, ResponseBody};
 use super::method::Method;
 use super::reason::Reason;
 use super::request::{self, RequestFacts, UpgradeAsked};
+use super::scan::{HeadScanner, Scan};
 use super::syntax::{decimal, list, trim_ows, Version};
 
 /// Most bytes of a response head (I27).
@@ -96,29 +97,22 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
-/// [`HeadScanner`](super::HeadScanner).
+/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes here.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     asked: Asked,
     slots: &'f mut [FieldSlot<'b>],
 ) -> Result<ResponseHead<'b, 'f>, Reason> {
-    if !head.starts_with(b"HTTP/") {
-        return Err(Reason::BadStatusLine);
-    }
     let mut parsed = httparse::Response::new(&mut []);
     let outcome = httparse::ParserConfig::default().parse_response_with_uninit_headers(
         &mut parsed,
         head,
         slots,
     );
-    match outcome {
-        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
-        Ok(_) => return Err(Reason::ResponseHead),
-        Err(httparse::Error::TooManyHeaders) => return Err(Reason::ResponseHeadTooLarge),
-        Err(httparse::Error::Version | httparse::Error::Status) => {
-            return Err(Reason::BadStatusLine)
-        }
-        Err(_) => return Err(Reason::ResponseHead),
+    // The parser would skip empty lines in front.
+    let whole = outcome == Ok(httparse::Status::Complete(head.len()));
+    if !(whole && head.starts_with(b"HTTP/")) {
+        return Err(fault(head, outcome.err()));
     }
     let status = parsed.code.unwrap_or(0);
     let version = match parsed.version {
@@ -133,6 +127,20 @@ pub fn parse<'b, 'f>(
         fields,
         nominates: survey.nominates,
     })
+}
+
+/// What is wrong with a head that does not pass: what the scanner says, then what the parser minds.
+#[cold]
+fn fault(head: &[u8], error: Option<httparse::Error>) -> Reason {
+    if let Scan::Bad(reason) = HeadScanner::response().scan(head) {
+        return reason;
+    }
+    match error {
+        Some(httparse::Error::TooManyHeaders) => Reason::ResponseHeadTooLarge,
+        Some(httparse::Error::Version | httparse::Error::Status) => Reason::BadStatusLine,
+        _ if !head.starts_with(b"HTTP/") => Reason::BadStatusLine,
+        _ => Reason::ResponseHead,
+    }
 }
 
 #[derive(Default)]

@@ -77,7 +77,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if session.awaits_proxy_header {
             return self.proxy_header_received(session, input);
         }
-        match session.scanner.scan(&input) {
+        match session.scanner.find(&input, most) {
             Scan::Incomplete if input.len() >= most || input.receivable() == 0 => {
                 let blame = Blame::with(Reason::HeadTooLarge, input.len() as u64);
                 session.input = Some(input);
