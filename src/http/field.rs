@@ -74,13 +74,49 @@ const NAMES: [(&str, Name); 26] = [
     ("x-toron-admin-key", Name::XToronAdminKey),
 ];
 
-/// For each name length, which entries of [`NAMES`] have it (a bit each): most
-/// fields are told apart by length and first letter alone.
-const BY_LENGTH: [u32; 20] = {
-    let mut table = [0u32; 20];
+/// A known name where [`Name::of`] looks for it.
+#[derive(Clone, Copy)]
+struct Known {
+    name: Name,
+    len: usize,
+    text: [u8; LONGEST],
+    /// The bit in which the cases of a letter differ, where a letter stands.
+    case: [u8; LONGEST],
+}
+
+/// Room for the longest name; a multiple of 8, so that names are compared by words.
+const LONGEST: usize = 24;
+const PLACES: usize = 64;
+
+/// Where a name stands. The factors were found by trial: no two names meet.
+const fn place(len: usize, first: u8, last: u8) -> usize {
+    (len + 2 * (first | 0x20) as usize + 20 * (last | 0x20) as usize) % PLACES
+}
+
+static KNOWN: [Known; PLACES] = {
+    let mut table = [Known {
+        name: Name::Other,
+        len: 0,
+        text: [0; LONGEST],
+        case: [0; LONGEST],
+    }; PLACES];
     let mut i = 0;
     while i < NAMES.len() {
-        table[NAMES[i].0.len()] |= 1 << i;
+        let text = NAMES[i].0.as_bytes();
+        let entry = &mut table[place(text.len(), text[0], text[text.len() - 1])];
+        assert!(entry.len == 0, "two names meet: find other factors");
+        entry.name = NAMES[i].1;
+        entry.len = text.len();
+        let mut at = 0;
+        while at < text.len() {
+            entry.text[at] = text[at];
+            entry.case[at] = if text[at].is_ascii_lowercase() {
+                0x20
+            } else {
+                0
+            };
+            at += 1;
+        }
         i += 1;
     }
     table
@@ -88,21 +124,28 @@ const BY_LENGTH: [u32; 20] = {
 
 impl Name {
     /// Which field `name` is, in any case of letters.
+    #[inline]
     pub fn of(name: &str) -> Name {
-        let Some(&candidates) = BY_LENGTH.get(name.len()) else {
+        let bytes = name.as_bytes();
+        let (Some(&first), Some(&last)) = (bytes.first(), bytes.last()) else {
             return Name::Other;
         };
-        let mut left = candidates;
-        while left != 0 {
-            let i = left.trailing_zeros() as usize;
-            left &= left - 1;
-            if let Some((text, known)) = NAMES.get(i) {
-                if text.eq_ignore_ascii_case(name) {
-                    return *known;
-                }
-            }
+        let known = &KNOWN[place(bytes.len(), first, last)];
+        let mut room = [0; LONGEST];
+        match room.get_mut(..known.len) {
+            Some(place) if known.len == bytes.len() => place.copy_from_slice(bytes),
+            _ => return Name::Other,
         }
-        Name::Other
+        let cased = room.iter().zip(&known.case).zip(&known.text);
+        // No early exit, so that the compiler takes words.
+        let differs = cased.fold(0, |differs, ((b, case), text)| {
+            differs | ((b | case) ^ text)
+        });
+        if differs == 0 {
+            known.name
+        } else {
+            Name::Other
+        }
     }
 
     /// Whether the field belongs to one connection and is removed in both
@@ -149,6 +192,27 @@ pub fn connection_options<'f, 'b: 'f>(
 /// Whether a `Connection` field names `name`: it goes no further than this hop.
 pub(super) fn is_nominated(fields: &[httparse::Header<'_>], name: &str) -> bool {
     connection_options(fields).any(|o| o.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// The fields that a proxy passes on as they came, whatever holds otherwise: a bit for each of the
+/// first 64. The others are looked at again when the head is written anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Plain(u64);
+
+impl Plain {
+    /// Field number `at` is one.
+    #[inline]
+    pub(super) fn add(&mut self, at: usize) {
+        if at < 64 {
+            self.0 |= 1 << at;
+        }
+    }
+
+    /// Whether field number `at` is one.
+    #[inline]
+    pub(super) fn holds(self, at: usize) -> bool {
+        at < 64 && self.0 >> at & 1 == 1
+    }
 }
 
 /// The bytes between the colon and the line end of `field`, white space

@@ -5,7 +5,7 @@ use super::framing::RequestBody;
 use super::path::{push_joined, trim_trailing_slashes};
 use super::request::{Expect, RequestHead, UpgradeAsked};
 use super::syntax::Version;
-use super::write::{push_field, push_length};
+use super::write::{push_field, push_length, Lines};
 
 /// How the body goes on to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,13 @@ pub fn write_request_head(
     let upgrade = request.facts.upgrade == UpgradeAsked::Yes;
     let mut underscores = 0;
     let mut length_written = false;
-    for f in request.fields {
+    let mut lines = Lines::of(request.head);
+    for (at, f) in request.fields.iter().enumerate() {
+        if request.plain.holds(at) && !request.nominates {
+            lines.push(out, f);
+            continue;
+        }
+        lines.flush(out);
         match Name::of(f.name) {
             Name::Host => {}
             Name::Upgrade if upgrade => push_field(out, f.name.as_bytes(), f.value),
@@ -118,6 +124,7 @@ pub fn write_request_head(
             _ => push_field(out, f.name.as_bytes(), f.value),
         }
     }
+    lines.flush(out);
     push_own_fields(request, forward, out);
     if request.facts.body == RequestBody::Chunked && forward.framing == UpstreamFraming::AsReceived
     {

@@ -5,7 +5,7 @@ use super::framing::{never_has_body, towards_client, ResponseBody};
 use super::response::ResponseHead;
 use super::rewrite::Rewrite;
 use super::syntax::Version;
-use super::write::{push_field, push_length, push_persistence, push_status_line};
+use super::write::{push_field, push_length, push_persistence, push_status_line, Lines};
 
 /// What a relayed head depends on beside the response itself.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,13 @@ pub fn write_response_head(
     push_status_line(out, facts.status, response.reason.as_bytes());
     let length = announced_length(response);
     let mut length_written = false;
-    for f in response.fields {
+    let mut lines = Lines::of(response.head);
+    for (at, f) in response.fields.iter().enumerate() {
+        if response.plain.holds(at) && !response.nominates {
+            lines.push(out, f);
+            continue;
+        }
+        lines.flush(out);
         let name = Name::of(f.name);
         match name {
             Name::Upgrade if facts.is_switch() => push_field(out, f.name.as_bytes(), f.value),
@@ -58,6 +64,7 @@ pub fn write_response_head(
             _ => push_field(out, f.name.as_bytes(), f.value),
         }
     }
+    lines.flush(out);
     if reply.via {
         let via: &[u8] = match facts.version {
             Version::Http11 => b"1.1 toron",

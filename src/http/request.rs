@@ -1,13 +1,13 @@
 //! A request head: httparse for the cutting, strict checks (I4, I6) around it.
 
-use super::field::{self, FieldSlot, Name};
+use super::field::{self, FieldSlot, Name, Plain};
 use super::framing::{FramingFields, RequestBody};
 use super::host::Authority;
 use super::method::Method;
 use super::reason::Reason;
 use super::request_line::{RequestLine, Target};
 use super::scan::{self, HeadScanner, Scan};
-use super::syntax::{list, Version};
+use super::syntax::{has_byte, list, Version};
 
 /// Limits on a head beyond its size in bytes, which the caller's buffer sets.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,9 @@ pub struct RequestHead<'b, 'f> {
     pub query: Option<&'b [u8]>,
     /// The authority asked for; only an HTTP/1.0 request may have none.
     pub host: Option<Authority<'b>>,
+    pub(super) head: &'b [u8],
     pub(super) fields: &'f [httparse::Header<'b>],
+    pub(super) plain: Plain,
     pub(super) nominates: bool,
 }
 
@@ -128,7 +130,9 @@ pub fn parse<'b, 'f>(
         path: goal.path,
         query: goal.query,
         host: survey.host(line.version, &goal.target)?,
+        head,
         fields,
+        plain: survey.plain,
         nominates: survey.nominates,
     })
 }
@@ -160,6 +164,7 @@ struct Survey<'b> {
     upgrade: UpgradeAsked,
     expect: Expect,
     te_trailers: bool,
+    plain: Plain,
 }
 
 impl<'b> Survey<'b> {
@@ -176,14 +181,15 @@ impl<'b> Survey<'b> {
             upgrade: UpgradeAsked::No,
             expect: Expect::None,
             te_trailers: false,
+            plain: Plain::default(),
         };
-        for f in fields {
-            survey.take(head, f);
+        for (at, f) in fields.iter().enumerate() {
+            survey.take(head, at, f);
         }
         survey
     }
 
-    fn take(&mut self, head: &'b [u8], f: &httparse::Header<'b>) {
+    fn take(&mut self, head: &'b [u8], at: usize, f: &httparse::Header<'b>) {
         match Name::of(f.name) {
             Name::Host => {
                 self.hosts += 1;
@@ -199,6 +205,7 @@ impl<'b> Survey<'b> {
             Name::Te => {
                 self.te_trailers |= list(f.value).any(|t| t.eq_ignore_ascii_case(b"trailers"));
             }
+            Name::Other if !has_byte(f.name.as_bytes(), b'_') => self.plain.add(at),
             _ => {}
         }
     }

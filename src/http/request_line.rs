@@ -4,7 +4,7 @@
 use super::host::Authority;
 use super::method::Method;
 use super::reason::Reason;
-use super::syntax::{visible_run, Version};
+use super::syntax::{has_byte, visible_run, Version};
 
 /// The form of the request target (RFC 9112 section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl<'b> RequestLine<'b> {
         if method == Method::Connect {
             return Err(Reason::ConnectMethod);
         }
-        if target.contains(&b'#') {
+        if has_byte(target, b'#') {
             return Err(Reason::FragmentInTarget);
         }
         match target {
@@ -111,6 +111,9 @@ fn version_of(text: &[u8]) -> Result<Version, Reason> {
 }
 
 fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    if !has_byte(target, b'?') {
+        return (target, None);
+    }
     match target.iter().position(|&b| b == b'?') {
         Some(at) => (target.get(..at).unwrap_or_default(), target.get(at + 1..)),
         None => (target, None),

@@ -1,7 +1,7 @@
 //! A response head from an upstream. Whatever is wrong with it is one and the
 //! same answer to the client (502).
 
-use super::field::{self, FieldSlot, Name};
+use super::field::{self, FieldSlot, Name, Plain};
 use super::framing::{FramingFields, ResponseBody};
 use super::method::Method;
 use super::reason::Reason;
@@ -77,7 +77,9 @@ pub struct ResponseHead<'b, 'f> {
     pub facts: ResponseFacts,
     /// The reason phrase as sent; empty when it holds other than ASCII.
     pub reason: &'b str,
+    pub(super) head: &'b [u8],
     pub(super) fields: &'f [httparse::Header<'b>],
+    pub(super) plain: Plain,
     pub(super) nominates: bool,
 }
 
@@ -124,7 +126,9 @@ pub fn parse<'b, 'f>(
     Ok(ResponseHead {
         facts: survey.facts(status, version, asked)?,
         reason: parsed.reason.unwrap_or(""),
+        head,
         fields,
+        plain: survey.plain,
         nominates: survey.nominates,
     })
 }
@@ -152,18 +156,19 @@ struct Survey {
     keep_alive: bool,
     timeout: Option<u64>,
     event_stream: bool,
+    plain: Plain,
 }
 
 impl Survey {
     fn of(head: &[u8], fields: &[httparse::Header<'_>]) -> Self {
         let mut survey = Survey::default();
-        for f in fields {
-            survey.take(head, f);
+        for (at, f) in fields.iter().enumerate() {
+            survey.take(head, at, f);
         }
         survey
     }
 
-    fn take<'b>(&mut self, head: &'b [u8], f: &httparse::Header<'b>) {
+    fn take<'b>(&mut self, head: &'b [u8], at: usize, f: &httparse::Header<'b>) {
         match Name::of(f.name) {
             Name::ContentLength => self.framing.content_length(f.value),
             Name::TransferEncoding => self.framing.transfer_encoding(field::untrimmed(head, f)),
@@ -178,8 +183,15 @@ impl Survey {
                 }
             }
             Name::KeepAlive => self.timeout = list(f.value).find_map(keep_alive_timeout),
-            Name::ContentType => self.event_stream |= is_event_stream(f.value),
-            Name::XAccelBuffering => self.event_stream |= f.value.eq_ignore_ascii_case(b"no"),
+            Name::ContentType => {
+                self.event_stream |= is_event_stream(f.value);
+                self.plain.add(at);
+            }
+            Name::XAccelBuffering => {
+                self.event_stream |= f.value.eq_ignore_ascii_case(b"no");
+                self.plain.add(at);
+            }
+            Name::Other => self.plain.add(at),
             _ => {}
         }
     }
