@@ -22,7 +22,8 @@
 //!
 //!  metrics/: what is counted, and /metrics
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
-//!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log    wall.rs: Date
+//!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log
+//!  wall.rs: Date    timestamp.rs: moments in logs    request_id.rs
 //! ```
 //!
 //! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
@@ -63,6 +64,7 @@ mod slow;
 mod splice;
 mod state;
 pub mod target;
+mod timestamp;
 mod tunnel;
 mod upload;
 mod upstream;
