@@ -199,6 +199,8 @@ impl<'b> Survey<'b> {
             Name::TransferEncoding => {
                 self.framing.transfer_encoding(field::untrimmed(head, f));
             }
+            // What most clients send.
+            Name::Connection if f.value == b"keep-alive" => self.option(f.value),
             Name::Connection => list(f.value).for_each(|option| self.option(option)),
             Name::Upgrade => list(f.value).for_each(|protocol| self.protocol(protocol)),
             Name::Expect => self.expectation(f.value),
