@@ -238,6 +238,10 @@ impl Engine for Canned {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
+    fn send_room(&mut self, _fd: Fd) -> usize {
+        0
+    }
+
     fn is_idle(&mut self, _fd: Fd) -> bool {
         true
     }

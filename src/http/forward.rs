@@ -97,19 +97,18 @@ pub fn write_request_head(
     let upgrade = request.facts.upgrade == UpgradeAsked::Yes;
     let mut underscores = 0;
     let mut length_written = false;
-    let mut lines = Lines::of(request.head);
+    let mut lines = Lines::of(request.head, 0);
     for (at, f) in request.fields.iter().enumerate() {
         if request.plain.holds(at) && !request.nominates {
             lines.push(out, f);
             continue;
         }
-        lines.flush(out);
         match Name::of(f.name) {
             Name::Host => {}
-            Name::Upgrade if upgrade => push_field(out, f.name.as_bytes(), f.value),
+            Name::Upgrade if upgrade => lines.push(out, f),
             Name::ContentLength => {
                 if let (Some(n), false) = (length(request, forward), length_written) {
-                    push_length(out, f.name.as_bytes(), n);
+                    lines.push_length(out, f, n);
                     length_written = true;
                 }
             }
@@ -121,7 +120,7 @@ pub fn write_request_head(
             name if name.is_hop_by_hop() || name.is_set_by_toron() => {}
             _ if f.name.contains('_') => underscores += 1,
             _ if request.nominates && is_nominated(request.fields, f.name) => {}
-            _ => push_field(out, f.name.as_bytes(), f.value),
+            _ => lines.push(out, f),
         }
     }
     lines.flush(out);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::syntax::{push_decimal, Version};
+use super::syntax::{decimal, push_decimal, Version};
 
 /// Appends one field line.
 pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -20,9 +20,23 @@ pub(super) struct Lines<'b> {
 }
 
 impl<'b> Lines<'b> {
-    /// Of `head`, from which the fields were parsed.
-    pub(super) fn of(head: &'b [u8]) -> Self {
-        Lines { head, run: 0..0 }
+    /// Of `head`, from which the fields were parsed; its first `taken` bytes are taken already.
+    pub(super) fn of(head: &'b [u8], taken: usize) -> Self {
+        Lines {
+            head,
+            run: 0..taken,
+        }
+    }
+
+    /// Takes a field whose value is the number `n`, which is written without leading zeros.
+    #[inline]
+    pub(super) fn push_length(&mut self, out: &mut Vec<u8>, field: &httparse::Header<'b>, n: u64) {
+        let is_exact = !matches!(field.value, [b'0', _, ..]) && decimal(field.value) == Some(n);
+        if is_exact {
+            return self.push(out, field);
+        }
+        self.flush(out);
+        push_length(out, field.name.as_bytes(), n);
     }
 
     /// Takes a field. Its line is not in `out` before [`Lines::flush`].
