@@ -205,7 +205,7 @@ fn words(bytes: &[u8]) -> [u64; 3] {
     }
     let half = |half: &[u8; 4]| u64::from(u32::from_le_bytes(*half));
     if let (Some(front), Some(back)) = (bytes.first_chunk(), bytes.last_chunk()) {
-        return [half(front) | half(back) << (bytes.len() - 4) * 8, 0, 0];
+        return [half(front) | half(back) << ((bytes.len() - 4) * 8), 0, 0];
     }
     let byte = |word, &byte: &u8| word << 8 | u64::from(byte);
     [bytes.iter().rev().fold(0, byte), 0, 0]

@@ -113,7 +113,7 @@ pub fn has_byte(s: &[u8], b: u8) -> bool {
             // The last word may overlap the one before.
             whole | word(last) != 0
         }
-        None => s.iter().any(|&c| c == b),
+        None => s.contains(&b),
     }
 }
 
