@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Makes sure that the programs used by the tests are there: on Debian by installing them, elsewhere
 # by saying what is missing.
+#
+# usage: tests/tools.sh [PROGRAM ...]    these instead (Debian's packages of the same names)
 set -euo pipefail
+
+asked=("$@")
 
 # Debian puts nginx where only root's PATH looks.
 PATH="$PATH:/usr/sbin:/sbin"
@@ -11,6 +15,10 @@ need() { # need PROGRAM PACKAGE
 }
 look() {
   packages=()
+  if [ ${#asked[@]} -gt 0 ]; then
+    for program in "${asked[@]}"; do need "$program" "$program"; done
+    return
+  fi
   need nginx nginx-light
   need wrk wrk
   need haproxy haproxy
@@ -40,7 +48,7 @@ if [ ${#packages[@]} -eq 0 ]; then
 fi
 
 fail() {
-  echo "error: the tests need ${packages[*]} (Debian packages), and $1" >&2
+  echo "error: ${packages[*]} (Debian packages) must be there, and $1" >&2
   exit 1
 }
 

@@ -379,7 +379,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Closes the client connection and what belongs to it.
     pub(crate) fn close(&mut self, session: &mut Session, how: Close) {
-        if session.phase == Phase::Gone {
+        if matches!(session.phase, Phase::Gone) {
             return;
         }
         self.end_exchange(session, false);
