@@ -192,12 +192,15 @@ pub fn flood_heads(front: &Front, sources: &[IpAddr], piece: &[u8]) {
     }
 }
 
-/// Connects `times` from all of `sources` in turn, `per_second`, says nothing, and keeps what is not
+/// Connects at most `times` from all of `sources` in turn, `per_second`, says nothing, and keeps what is not
 /// refused.
 pub fn storm(front: &Front, sources: &[IpAddr], times: u32, per_second: u32) {
     let began = Instant::now();
     let mut held: Vec<Wire> = Vec::new();
     for (n, source) in (0..times).zip(sources.iter().cycle()) {
+        if !front.goes_on() {
+            break;
+        }
         let due = began + Duration::from_secs(1) * n / per_second;
         let early = due.saturating_duration_since(Instant::now());
         if !early.is_zero() {

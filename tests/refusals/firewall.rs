@@ -32,7 +32,7 @@ admin:
   key: k
 ";
 
-fn connect_from(source: u8, to: SocketAddr) -> Client {
+pub fn connect_from(source: u8, to: SocketAddr) -> Client {
     let source = IpAddr::from([127, 0, 0, source]);
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket
@@ -61,7 +61,7 @@ fn refused(addr: SocketAddr, client: &mut Client, source: u8) -> (u16, String, V
     (response.status, body, entry)
 }
 
-fn assert_limit(entry: &Value, config: &str, (setting, value): (&str, Option<u64>), on: &str) {
+pub fn assert_limit(entry: &Value, config: &str, (setting, value): (&str, Option<u64>), on: &str) {
     let limit = &entry["limit"];
     assert_eq!(limit["setting"], setting, "{entry}");
     assert_eq!(limit["value"].as_u64(), value, "{entry}");
