@@ -1,9 +1,8 @@
 //! What the firewall refuses: connections before they are read, and requests.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
-use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::cases::get;
 use super::support::client::Client;
@@ -33,13 +32,7 @@ admin:
 ";
 
 pub fn connect_from(source: u8, to: SocketAddr) -> Client {
-    let source = IpAddr::from([127, 0, 0, source]);
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket
-        .bind(&SockAddr::from(SocketAddr::new(source, 0)))
-        .unwrap();
-    socket.connect(&SockAddr::from(to)).unwrap();
-    Client::over(TcpStream::from(socket))
+    Client::connect_from(IpAddr::from([127, 0, 0, source]), to).unwrap()
 }
 
 /// The refusal that `client` gets, and what the newest entry of its address says.
