@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -528,6 +529,52 @@ fn f7_a_reload_keeps_blocks_and_takes_new_rules() {
         let mut other = connect_from("127.0.0.3", place.toron.addr);
         for _ in 0..50 {
             assert_eq!(ask_on(&mut other, "").status, 200);
+        }
+    });
+}
+
+/// 300 requests at once from one address, then 60 connections from another: how many of each status.
+fn load_from_one_address(firewall: &[(&'static str, &str)], engine: Engine) -> BTreeMap<u16, u32> {
+    let place = start(engine, firewall);
+    let mut met = BTreeMap::new();
+    let mut client = connect_from("127.0.0.2", place.toron.addr);
+    let requests = "GET /x HTTP/1.1\r\nHost: t\r\n\r\n".repeat(300);
+    client.send(requests.as_bytes(), PATIENCE);
+    // A 403 ends the connection.
+    client.receive_until(PATIENCE, |c| {
+        c.end.is_some() || c.complete_responses() == 300
+    });
+    let mut count = |client: &Client| {
+        for response in client.parsed().responses {
+            *met.entry(response.status).or_default() += 1;
+        }
+    };
+    count(&client);
+    let mut open: Vec<_> = (0..60)
+        .map(|_| connect_from("127.0.0.3", place.toron.addr))
+        .collect();
+    for client in &mut open {
+        ask_on(client, "");
+        count(client);
+    }
+    met
+}
+
+#[test]
+fn f6_a_load_from_one_address_is_shed_by_the_defaults_and_not_with_what_the_readme_says() {
+    both(|engine| {
+        let met = load_from_one_address(&[("enabled", "true")], engine);
+        // Tokens may be gained meanwhile, and each request that is let in makes up for a denial.
+        assert!(met[&200] >= 200 + 50 && met[&200] < 360, "{met:?}");
+        assert!(met.get(&429).is_some_and(|n| *n >= 9), "{met:?}");
+        assert_eq!(
+            (met.get(&403), met.get(&503)),
+            (Some(&1), Some(&10)),
+            "{met:?}"
+        );
+        for benchmark in [("enabled", "false"), ("allow", "[127.0.0.0/8]")] {
+            let met = load_from_one_address(&[benchmark], engine);
+            assert_eq!(met, BTreeMap::from([(200, 360)]), "{benchmark:?}");
         }
     });
 }
