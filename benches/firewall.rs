@@ -3,7 +3,7 @@
 //! `cargo bench --bench firewall` times the decision alone. `cargo bench --bench firewall -- instructions`
 //! counts the instructions of the whole server per request under valgrind's callgrind, with all rules on
 //! and off (see `firewall/instructions.rs`); that takes some minutes.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "firewall/instructions.rs"]
 mod instructions;

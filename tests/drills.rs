@@ -261,8 +261,11 @@ const OTHERS: u64 = 10;
 /// 5,000 connects a second from 200 addresses, which say nothing and hold what they get. Beyond 1,000
 /// refusals a second connections are reset without a word.
 fn connects(engine: Engine) {
-    let firewall = [("max_connections_per_ip", "10")];
-    let scene = Scene::set("5,000 connects a second", engine, &firewall, &[DIRECT]);
+    // Who says nothing is let stay as long as the attack lasts.
+    let server = [("read_timeout", "60s")];
+    let firewall = [("max_connections_per_ip", "10"), ("header_timeout", "60s")];
+    let name = "5,000 connects a second";
+    let scene = Scene::set_with(name, engine, &server, &firewall, &[DIRECT]);
     let refused = || scene.refused_for("address_connection_limit");
     let admitted = SOURCES * PER_SOURCE;
     // Of each of two threads; a long form ends by time.

@@ -9,7 +9,7 @@ use crate::support::http::Response;
 use crate::support::metrics::scrape;
 use crate::support::setup::{Engine, Route, Settings};
 use crate::support::toron::Toron;
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Connection, Upstream};
 use crate::support::PATIENCE;
 
 const PROXY: u8 = 10;
@@ -101,7 +101,7 @@ fn s8_f4_the_client_is_found_from_the_right() {
         assert_eq!(ask(&mut proxy, &fields).status, 200);
         // Upstreams see one line, with the peer last, and whom toron takes for the client.
         let connections = upstream.connections();
-        let heads = connections.iter().flat_map(|c| c.heads());
+        let heads = connections.iter().flat_map(Connection::heads);
         let mut clients = Vec::new();
         for head in heads {
             let lines = head.all("x-forwarded-for");

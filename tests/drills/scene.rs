@@ -63,6 +63,17 @@ impl Scene {
         firewall: &[(&'static str, &str)],
         harmless: &[Harmless],
     ) -> Scene {
+        Scene::set_with(name, engine, &[], firewall, harmless)
+    }
+
+    /// The same, with settings of `server`.
+    pub fn set_with(
+        name: &'static str,
+        engine: Engine,
+        server: &[(&'static str, &str)],
+        firewall: &[(&'static str, &str)],
+        harmless: &[Harmless],
+    ) -> Scene {
         raise_descriptor_limit();
         let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
         command.args(["upstream", "--listen", "127.0.0.1:0"]);
@@ -71,8 +82,10 @@ impl Scene {
         let addr = origin.wait_line(PATIENCE, listening_on);
         let mut settings = Settings::new(engine, vec![Route::new("/", &addr)]);
         settings.admin_key = Some(KEY.into());
-        // Those who say nothing stay as long as an attack lasts.
-        settings.server.push(("idle_timeout", "300s".to_owned()));
+        settings.server = server
+            .iter()
+            .map(|(key, value)| (*key, (*value).to_owned()))
+            .collect();
         let written = firewall.iter().map(|(k, v)| (*k, (*v).to_owned()));
         settings.firewall = [("enabled", "true".to_owned())]
             .into_iter()
