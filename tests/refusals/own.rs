@@ -118,6 +118,21 @@ fn targets_that_are_full_or_out_are_named() {
         }
         let body = r#"{"error":"503 Service Unavailable: All upstream targets are unhealthy"}"#;
         place.play(&case(get("/targets-out"), body, "targets_unhealthy"));
+        let found = scrape(&place.toron);
+        let healthy = |route: &str| -> Vec<f64> {
+            let of_route = found
+                .samples
+                .iter()
+                .filter(|s| s.labels.get("route").is_some_and(|r| r == route));
+            of_route
+                .filter(|s| s.name == "toron_target_healthy")
+                .map(|s| s.value)
+                .collect()
+        };
+        assert_eq!(
+            (healthy("/targets-out"), healthy("/targets-full")),
+            (vec![0.0], vec![1.0])
+        );
     });
 }
 
