@@ -43,8 +43,8 @@ impl Key {
 }
 
 /// One word where one says it all: an IPv4 address has no upper half, a network of 64 bits or less no
-/// lower one. Hashing was half of what the firewall costs a request behind a proxy (425 of 832
-/// instructions for all fields, by callgrind).
+/// lower one. 157 instructions by callgrind; 205 for all fields, of some 800 that the firewall costs a
+/// request behind a proxy.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let (upper, lower) = ((self.bits >> 64) as u64, self.bits as u64);
