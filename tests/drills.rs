@@ -35,6 +35,7 @@ use attackers::{ask, drip, flood_heads, sources, storm, Attackers, Front, Met};
 use scene::{Scene, BUFFER_KIB, BYSTANDER, PER_CONNECTION_KIB, PER_EXCHANGE_KIB};
 use support::setup::Engine;
 use support::soak;
+use wire::{Seen, Wire};
 
 on_both_engines! {
     slowloris: slowloris_with_500_connections_on_epoll, slowloris_with_500_connections_on_io_uring;
@@ -152,12 +153,13 @@ fn rudy(engine: Engine) {
 fn heads(engine: Engine) {
     let scene = Scene::set("header flood", engine, &[], &[DIRECT]);
     let refused = |reason| scene.refused_for(reason);
+    let long = format!("X-Flood: {}\r\n", "a".repeat(1000)).repeat(16);
+    let many = "A: b\r\n".repeat(110) + "\r\n";
     let outcome = scene.attacked(|until| {
-        let long = format!("X-Flood: {}\r\n", "a".repeat(1000)).repeat(16);
-        let many = "A: b\r\n".repeat(110) + "\r\n";
         let flood = |net: u8, piece: String| {
             move |front: &Front| flood_heads(front, &sources(net, 50), piece.as_bytes())
         };
+        let (long, many) = (long.clone(), many.clone());
         let floods = [
             (22, long.clone()),
             (22, long),
@@ -172,6 +174,13 @@ fn heads(engine: Engine) {
     outcome.bounded(&[(4, PER_CONNECTION_KIB + BUFFER_KIB)]);
     assert_eq!(outcome.met.answers.keys().collect::<Vec<_>>(), [&431]);
     let attackers = |client: IpAddr| of_net(22)(client) || of_net(23)(client);
+    // One more of each, since the list may be full of the other.
+    for (net, piece) in [(22, long), (23, many)] {
+        let mut wire = Wire::connect(sources(net, 1)[0], scene.addr()).unwrap();
+        // The answer may come before all of it has gone.
+        let _ = wire.send(format!("GET / HTTP/1.1\r\nHost: t\r\n{piece}").as_bytes());
+        assert_eq!(wire.look(), Seen::Answer(431));
+    }
     scene.explains(
         "head_too_large",
         ("max_header_bytes", 8192, "default"),
@@ -415,9 +424,12 @@ fn spoofed(engine: Engine) {
     blocked.sort_unstable();
     assert_eq!(scene.blocked(), blocked);
     let liar = |client: IpAddr| client == PROXY || blocked.contains(&client.to_string().as_str());
-    // At the end of a long form the list may be full of blocks.
-    if !soak() {
-        scene.explains("rate_limit", ("rate_limit_rps", RATE, "firewall"), liar);
-    }
+    // The list is full of whoever was the last: one more, whose denials are the newest.
+    let last = |_: u32| "X-Forwarded-For: 203.0.113.9, 198.51.100.6\r\n".to_owned();
+    let attack = move |front: &Front| ask(front, PROXY, (400, 400), last);
+    let met = Attackers::start(scene.addr(), [attack]).join();
+    assert!(met.answers(429) > 0 && met.answers(403) > 0, "{met:?}");
+    let liar = |client: IpAddr| liar(client) || client == IpAddr::from([198, 51, 100, 6]);
+    scene.explains("rate_limit", ("rate_limit_rps", RATE, "firewall"), &liar);
     scene.explains("blocked", ("block_duration", 300, "default"), liar);
 }
