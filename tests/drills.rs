@@ -430,6 +430,6 @@ fn spoofed(engine: Engine) {
     let met = Attackers::start(scene.addr(), [attack]).join();
     assert!(met.answers(429) > 0 && met.answers(403) > 0, "{met:?}");
     let liar = |client: IpAddr| liar(client) || client == IpAddr::from([198, 51, 100, 6]);
-    scene.explains("rate_limit", ("rate_limit_rps", RATE, "firewall"), &liar);
+    scene.explains("rate_limit", ("rate_limit_rps", RATE, "firewall"), liar);
     scene.explains("blocked", ("block_duration", 300, "default"), liar);
 }
