@@ -40,7 +40,7 @@ test: tools
 
 # Release, one test at a time: the figures are worth nothing otherwise.
 soak: tools
-	TORON_SOAK=1 cargo test --release --test load --test transfer --test steady --test isolation --test storm --test volume --test metrics --test reload --test bench_soak --test discovery --test podman -- --nocapture --test-threads=1
+	TORON_SOAK=1 cargo test --release --test load --test transfer --test steady --test isolation --test drills --test storm --test volume --test metrics --test reload --test bench_soak --test discovery --test podman -- --nocapture --test-threads=1
 
 ROUNDS ?= 5
 SECONDS ?= 4

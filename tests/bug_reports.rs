@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "bug_reports/addresses.rs"]
+mod addresses;
 #[path = "bug_reports/connections.rs"]
 mod connections;
 #[path = "bug_reports/paths.rs"]

@@ -368,9 +368,9 @@ pub trait Engine {
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr>;
 
     /// When descriptors have run out: gives up the spare descriptor, accepts one connection with
-    /// it, sends it `answer` without waiting, closes it and takes the spare back. `true` if a
-    /// connection was refused so.
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool;
+    /// it, sends it `answer` without waiting, closes it and takes the spare back. The other end of the
+    /// connection that was refused so, if there was one.
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr>;
 
     /// What is held at present.
     fn stats(&self) -> Stats;

@@ -529,7 +529,7 @@ impl Engine for EpollEngine {
         sys::socket::local_addr(fd)
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         self.spare.refuse_one(listener, answer)
     }
 

@@ -521,7 +521,7 @@ impl Engine for UringEngine {
         sys::socket::local_addr(fd)
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         self.spare.refuse_one(listener, answer)
     }
 

@@ -10,9 +10,9 @@ use super::lane::Lane;
 use super::refuse::Refusal;
 use super::session::{Session, Tag};
 use super::{Kit, Server};
-use crate::http::answer::Rendering;
+use crate::http::answer::{Answer, Rendering};
 use crate::http::proxy_protocol::{self, ProxyHeader};
-use crate::http::RequestHead;
+use crate::http::{Reason, RequestHead};
 use crate::policy::firewall::{Admission, Cause, Client, Decision};
 use crate::policy::limit;
 use crate::policy::settings::Settings;
@@ -70,6 +70,41 @@ impl Server {
                 kit.turn_away(session, &cause);
             }
         });
+    }
+}
+
+/// What is sent on a connection for which there is no descriptor; `explain` as in
+/// `server.explain_header`.
+#[must_use]
+pub fn without_descriptor(explain: bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    let rendering = Rendering {
+        explain: explain.then_some(Reason::OutOfDescriptors),
+        ..Rendering::CLOSE
+    };
+    Answer::ConnectionLimit.write(&rendering, &mut text);
+    text
+}
+
+impl Server {
+    /// A connection has been refused for want of a descriptor, with the answer that says so.
+    pub(super) fn not_accepted<E: Engine>(&mut self, cx: &mut Context<'_, E>, peer: IpAddr) {
+        self.core.cells.connections.add(1);
+        let mut kit = Kit {
+            core: &mut self.core,
+            cx,
+        };
+        kit.core.asked.clear();
+        let blame = Blame::from(Reason::OutOfDescriptors);
+        let sent = without_descriptor(kit.core.snapshot.settings.explain_header);
+        let told = Told {
+            status: Answer::ConnectionLimit.status(),
+            reason: Some(blame.reason),
+            bytes: sent.len(),
+            ..Told::default()
+        };
+        kit.note_refusal(peer.to_canonical(), &blame, told.status);
+        kit.log_answer(peer.to_canonical(), None, &told);
     }
 }
 

@@ -71,6 +71,9 @@ mod upstream;
 mod wall;
 mod watch;
 
+pub use self::gate::without_descriptor;
+
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -439,6 +442,10 @@ impl<E: Engine> Service<E> for Server {
 
     fn incoming(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
         self.welcome(cx, incoming);
+    }
+
+    fn refused(&mut self, cx: &mut Context<'_, E>, peer: SocketAddr) {
+        self.not_accepted(cx, peer.ip());
     }
 
     fn event(&mut self, cx: &mut Context<'_, E>, event: Event) {

@@ -533,22 +533,20 @@ impl Engine for SimEngine {
         }
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         let addr = self.listening(listener, "refuse_one");
         let mut net = self.net.borrow_mut();
-        let Some(end) = net
+        let end = net
             .listener(addr)
-            .and_then(|listener| listener.queue.pop_front())
-        else {
-            return false;
-        };
+            .and_then(|listener| listener.queue.pop_front())?;
         let space = net.space(end).unwrap_or(0);
         net.send(end, &answer[..answer.len().min(space)], false);
         net.shutdown(end, Shutdown::Write);
         let unread = net.end(end).recv.len().min(CAPACITY);
         net.receive_exactly(end, unread, |_| {});
+        let peer = net.peek(end).map(|end| end.remote);
         net.close(end, Close::Orderly);
-        true
+        peer
     }
 
     fn stats(&self) -> Stats {

@@ -170,7 +170,7 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.local_addr(fd)
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         self.engine.refuse_one(listener, answer)
     }
 
