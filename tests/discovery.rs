@@ -415,6 +415,32 @@ fn d11_every_container_has_its_route_or_its_reason() {
     }
 }
 
+/// Annotations look like labels and are none: neither in the list nor in an inspection.
+#[test]
+fn d10_annotations_are_not_read() {
+    let (_dir, socket) = socket_dir();
+    let a = Named::start("a");
+    let annotations =
+        json!({"toron.enable": "true", "toron.prefix": "/other", "toron.method": "POST"});
+    let mut web = one("web", &a).with("Annotations", annotations.clone());
+    // Without a mode of the network it is asked for by itself.
+    web.entry["HostConfig"] = json!({"Annotations": annotations});
+    web.inspected = json!({
+        "HostConfig": {"NetworkMode": "host", "Annotations": annotations},
+        "Config": {"Annotations": annotations},
+    });
+    let fake = FakeEngine::start(&socket, vec![web]);
+    let toron = Toron::start(Engine::Epoll, &socket, SELDOM, "");
+    assert_eq!(toron.get("/api", ""), (200, "a".to_owned()));
+    assert_eq!(toron.get("/other", "").0, 404);
+    assert!(fake.inspections() > 0);
+    let route = container(&toron.discovery(), "web")["route"].clone();
+    assert_eq!(
+        (&route["prefix"], &route["method"]),
+        (&json!("/api"), &json!(""))
+    );
+}
+
 #[test]
 fn a_list_of_thousands_is_taken() {
     let (_dir, socket) = socket_dir();

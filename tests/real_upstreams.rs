@@ -111,7 +111,7 @@ fn cut(toron: &Toron, path: &str) {
 }
 
 #[test]
-fn node() {
+fn r10_r13_r14_r15_node() {
     let origin = origins::node();
     both(|engine| {
         let toron = front(engine, &origin);
@@ -158,7 +158,7 @@ fn closed_before_an_answer(toron: &Toron) {
 }
 
 #[test]
-fn uvicorn() {
+fn r10_r12_r13_r14_r15_uvicorn() {
     let origin = origins::uvicorn("60");
     both(|engine| {
         let toron = front(engine, &origin);
@@ -192,7 +192,7 @@ fn uvicorn() {
 /// An upstream whose patience with idle connections is about the pause between two requests: which of
 /// the two is first is chance, and no request may notice.
 #[test]
-fn uvicorn_that_closes_idle_connections() {
+fn r17_r21_uvicorn_that_closes_idle_connections() {
     let origin = origins::uvicorn("0.05");
     both(|engine| {
         let toron = front(engine, &origin);
@@ -210,7 +210,7 @@ fn uvicorn_that_closes_idle_connections() {
 }
 
 #[test]
-fn python() {
+fn r9_r10_r13_r15_python() {
     let origin = origins::python();
     both(|engine| {
         let toron = front(engine, &origin);
@@ -233,7 +233,7 @@ fn python() {
 
 /// HTTP/1.0: one request a connection.
 #[test]
-fn python_m_http_server() {
+fn r9_r13_python_m_http_server() {
     let origin = origins::plain_python();
     both(|engine| {
         let toron = front(engine, &origin);
@@ -270,7 +270,7 @@ fn folder_date(client: &mut support::client::Client) -> String {
 }
 
 #[test]
-fn nginx() {
+fn r10_r13_r14_r15_nginx() {
     let behind = origins::node();
     let origin = origins::nginx(&behind);
     both(|engine| {
@@ -306,7 +306,7 @@ fn nginx_counts(toron: &Toron) {
 /// nginx adds a slash by a redirect to itself, by the name it was asked for and its own port, unless
 /// told otherwise: what has to be set for a stripped prefix.
 #[test]
-fn nginx_adds_a_slash_behind_a_stripped_prefix() {
+fn r9_nginx_adds_a_slash_behind_a_stripped_prefix() {
     let behind = origins::node();
     let origin = origins::nginx(&behind);
     both(|engine| {
