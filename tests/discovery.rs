@@ -474,6 +474,29 @@ fn a_list_of_thousands_is_taken() {
     assert!(more < 20, "{more} lists");
 }
 
+/// Replicas that have died together, before the engine tells of it: whoever is left answers, whichever
+/// of them a request is sent to first.
+#[test]
+fn d12_r21_replicas_that_die_together_cost_no_request() {
+    for engine in Engine::ALL {
+        let (_dir, socket) = socket_dir();
+        let left = Named::start("left");
+        let dead = |n: usize| {
+            // Nobody listens there any more.
+            let port = support::listen().local_addr().unwrap().port();
+            Fake::docker(&format!("dead-{n}"), port, &[API])
+        };
+        let mut all: Vec<Fake> = (0..3).map(dead).collect();
+        all.push(one("left", &left));
+        let _fake = FakeEngine::start(&socket, all);
+        let toron = Toron::start(engine, &socket, SELDOM, "");
+        for n in 0..20 {
+            let answer = toron.get("/api", "");
+            assert_eq!(answer, (200, "left".to_owned()), "request {n}");
+        }
+    }
+}
+
 /// Rounds of one container that comes and goes leave nothing behind.
 #[test]
 fn d12_churn_leaves_no_descriptors() {

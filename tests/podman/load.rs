@@ -14,6 +14,8 @@ use crate::support::PATIENCE;
 pub const CLIENTS: u32 = 8;
 /// Requests a second, of all of them.
 const RATE: u32 = 2000;
+/// How much a client makes up for when it is late.
+const MADE_UP: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -83,8 +85,8 @@ fn run(addr: SocketAddr, path: &str, pause: Duration, stopping: &AtomicBool) -> 
     let mut kept = None;
     let mut next = Instant::now();
     while !stopping.load(Ordering::SeqCst) {
-        // A client does not hurry after what it missed.
-        next = (next + pause).max(Instant::now());
+        // A client makes up for a moment, and does not hurry after more.
+        next = (next + pause).max(Instant::now() - MADE_UP);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let mut stream = kept.take().unwrap_or_else(|| connect(addr));
         match exchange(&mut stream, request.as_bytes()) {

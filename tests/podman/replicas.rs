@@ -139,7 +139,8 @@ fn under_load(engine: Engine) {
     }
     let outcome = load.stop(engine.name());
     assert!(outcome.good > 1000, "{outcome:?}");
-    assert!(outcome.failed.is_empty(), "{outcome:?}");
+    let log = || toron.process.log_lines().join("\n");
+    assert!(outcome.failed.is_empty(), "{outcome:?}\n{}", log());
     pause(&podman, &toron);
     last_goes(&podman, &toron, before);
 }
