@@ -21,8 +21,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use self::children::Children;
+use self::entries::{Entries, Entry};
+use self::group::Group;
 use super::map::{Fnv, Key, Map};
 use super::settings::{HostPattern, Route, Source};
+
+mod children;
+mod entries;
+mod group;
 
 /// Most different methods in one table; what [`Allow`] can hold.
 pub const MAX_METHODS: usize = 64;
@@ -45,7 +52,7 @@ pub struct Table {
 #[derive(Debug, Default)]
 struct Node {
     /// One segment further.
-    children: Map<Key, u32>,
+    children: Children,
     /// The nearest shorter prefix that has routes.
     parent: Option<u32>,
     exact: Map<Key, Block>,
@@ -65,37 +72,10 @@ impl Node {
 /// The routes of one prefix and host.
 #[derive(Debug, Default)]
 struct Block {
-    /// With a port first, then by falling number of fields.
+    /// By [`Group::rank`].
     groups: Vec<Group>,
     /// Routes that ask for neither port nor fields, which match last: in most tables all of them.
-    plain: Vec<Entry>,
-}
-
-/// A route in the table.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Index into `routes`.
-    id: u32,
-    /// The set of its methods; 0 is any.
-    methods: u64,
-}
-
-/// The routes of a block that ask for the same field names (and port).
-#[derive(Debug)]
-struct Group {
-    port: Option<u16>,
-    /// Lower-case, sorted.
-    names: Vec<String>,
-    values: Values,
-}
-
-/// The entries of a group by the values that they ask for; entries with rising ids.
-#[derive(Debug)]
-enum Values {
-    /// Of the one field.
-    One(Map<Key, Vec<Entry>>),
-    /// By hash of the values in the order of the names, which the route must confirm.
-    Several(Map<u64, Vec<Entry>>),
+    plain: Entries,
 }
 
 /// What became of a look-up.
@@ -291,13 +271,6 @@ fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|segment| !segment.is_empty())
 }
 
-/// A value as part of the hash of a group; the 0xff that no field value may hold keeps
-/// `ab`, `c` and `a`, `bc` apart.
-fn feed(hash: &mut Fnv, value: &[u8]) {
-    hash.write(value);
-    hash.write(&[0xff]);
-}
-
 impl Table {
     /// All routes, in order of matching.
     #[must_use]
@@ -353,7 +326,7 @@ impl Table {
         let mut node = self.nodes.first()?;
         for segment in segments(path) {
             match node.children.get(segment) {
-                Some(&child) => {
+                Some(child) => {
                     at = child;
                     node = self.nodes.get(at as usize)?;
                 }
@@ -410,40 +383,20 @@ impl Table {
             if group.port.is_some_and(|port| request.port != Some(port)) {
                 continue;
             }
-            let found = self.lookup_group(group, request, allow);
+            let found = group.find(request.header, |id| self.route(id), request.method, allow);
             if let Some(id) = found.filter(|&id| best.is_none_or(|(_, best)| id < best)) {
                 best = Some((group, id));
             }
         }
         let id = match best {
             Some((_, id)) => id,
-            None => first_with(&block.plain, request.method, allow, |_| true)?,
+            None => block.plain.first_with(request.method, allow, |_| true)?,
         };
         self.routes.get(id as usize)
     }
 
-    fn lookup_group<'r, H>(
-        &self,
-        group: &Group,
-        request: &Request<'_, H>,
-        allow: &mut u64,
-    ) -> Option<u32>
-    where
-        H: Fn(&str) -> Option<&'r [u8]>,
-    {
-        match &group.values {
-            Values::One(entries) => {
-                let entries = entries.get((request.header)(group.names.first()?)?)?;
-                first_with(entries, request.method, allow, |_| true)
-            }
-            Values::Several(entries) => {
-                let entries = entries.get(&group.hash(request.header)?)?;
-                first_with(entries, request.method, allow, |id| {
-                    let route = self.routes.get(id as usize);
-                    route.is_some_and(|route| group.holds(route, request.header))
-                })
-            }
-        }
+    fn route(&self, id: u32) -> Option<&Route> {
+        self.routes.get(id as usize).map(|route| &**route)
     }
 
     /// The bit of a method; 0 if no route names it.
@@ -494,8 +447,7 @@ impl Table {
             } else {
                 u32::try_from(at).ok()
             };
-            let children: Vec<u32> = node.children.values().copied().collect();
-            for child in children {
+            for child in node.children.all() {
                 if let Some(child) = self.nodes.get_mut(child as usize) {
                     child.parent = nearest;
                 }
@@ -504,32 +456,16 @@ impl Table {
     }
 }
 
-/// The first entry that takes the method and for which `holds`; methods of those that only lack
-/// the method go into `allow`.
-fn first_with(
-    entries: &[Entry],
-    method: u64,
-    allow: &mut u64,
-    holds: impl Fn(u32) -> bool,
-) -> Option<u32> {
-    for entry in entries.iter().filter(|entry| holds(entry.id)) {
-        if entry.methods == 0 || entry.methods & method != 0 {
-            return Some(entry.id);
-        }
-        *allow |= entry.methods;
-    }
-    None
-}
-
 /// The node of a prefix, made if need be.
 fn node_of<'n>(nodes: &'n mut Vec<Node>, prefix: &[u8]) -> &'n mut Node {
     let mut at = 0;
     for segment in segments(prefix) {
-        let next = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        let child = *nodes[at].children.entry(segment.into()).or_insert(next);
-        if child == next {
+        let child = nodes[at].children.get(segment).unwrap_or_else(|| {
+            let next = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+            nodes[at].children.insert(segment, next);
             nodes.push(Node::default());
-        }
+            next
+        });
         at = child as usize;
     }
     &mut nodes[at]
@@ -547,57 +483,14 @@ impl Block {
             .iter()
             .map(|(name, _)| name.to_ascii_lowercase())
             .collect();
-        let found = self
-            .groups
-            .iter()
-            .position(|g| g.port == port && g.names == names);
+        let found = self.groups.iter().position(|g| g.asks_for(port, &names));
         let at = found.unwrap_or_else(|| {
-            let values = match names.len() {
-                1 => Values::One(Map::default()),
-                _ => Values::Several(Map::default()),
-            };
-            let group = Group {
-                port,
-                names,
-                values,
-            };
+            let group = Group::new(port, names);
             let at = self.groups.partition_point(|g| g.rank() <= group.rank());
             self.groups.insert(at, group);
             at
         });
-        let values = || route.headers.iter().map(|(_, value)| value.as_bytes());
-        let entries = match &mut self.groups[at].values {
-            Values::One(map) => map
-                .entry(values().next().unwrap_or_default().into())
-                .or_default(),
-            Values::Several(map) => {
-                let mut hash = Fnv::default();
-                values().for_each(|value| feed(&mut hash, value));
-                map.entry(hash.finish()).or_default()
-            }
-        };
-        entries.push(entry);
-    }
-}
-
-impl Group {
-    fn rank(&self) -> (bool, Reverse<usize>) {
-        (self.port.is_none(), Reverse(self.names.len()))
-    }
-
-    /// The hash of the request's values; `None` if a field is absent.
-    fn hash<'r>(&self, header: impl Fn(&str) -> Option<&'r [u8]>) -> Option<u64> {
-        let mut hash = Fnv::default();
-        for name in &self.names {
-            feed(&mut hash, header(name)?);
-        }
-        Some(hash.finish())
-    }
-
-    /// Whether the request has the fields of `route` (the hash may lie).
-    fn holds<'r>(&self, route: &Route, header: impl Fn(&str) -> Option<&'r [u8]>) -> bool {
-        let mut pairs = self.names.iter().zip(&route.headers);
-        pairs.all(|(name, (_, value))| header(name) == Some(value.as_bytes()))
+        self.groups[at].add(entry, route);
     }
 }
 
