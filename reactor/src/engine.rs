@@ -323,6 +323,11 @@ pub trait Engine {
     /// Bytes that have arrived and were not received yet (`SIOCINQ`).
     fn unread(&mut self, fd: Fd) -> io::Result<usize>;
 
+    /// Bytes that a send or [`Engine::splice_out`] on this connection would take now without waiting
+    /// for the peer: the free part of the send buffer (`SO_MEMINFO`). The kernel may grant a little
+    /// more, and less when the machine is out of memory for sockets.
+    fn send_room(&mut self, fd: Fd) -> usize;
+
     /// Copies bytes that have arrived behind what `buf` holds, as many as a receive would take, and
     /// leaves them unread (`MSG_PEEK`). `Ok(0)` is end of stream, `WouldBlock` nothing.
     fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize>;

@@ -496,6 +496,11 @@ impl Engine for EpollEngine {
         sys::socket::unread(fd)
     }
 
+    fn send_room(&mut self, fd: Fd) -> usize {
+        self.system_calls += 1;
+        sys::socket::send_room(fd)
+    }
+
     fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
         self.system_calls += 1;
         let result = sys::socket::peek(fd, buf);

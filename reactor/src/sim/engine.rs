@@ -483,6 +483,11 @@ impl Engine for SimEngine {
         Ok(self.net.borrow_mut().end(end).recv.len())
     }
 
+    fn send_room(&mut self, fd: Fd) -> usize {
+        let end = self.socket_end(fd, "send_room");
+        self.net.borrow_mut().end(end).send_room()
+    }
+
     fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
         let end = self.socket_end(fd, "peek");
         let read = self
@@ -609,7 +614,8 @@ impl SimEngine {
         let capacity = if tiny {
             4096 << net.random.below(2)
         } else {
-            PIPE_CAPACITY
+            // Some are raised, as the first of the kernel engines are.
+            PIPE_CAPACITY << (2 * net.random.below(2))
         };
         self.next_pipe += 1;
         self.pipes.insert(self.next_pipe, SimPipe::new(capacity));

@@ -164,7 +164,15 @@ impl Endpoint {
             State::Dead | State::Fresh => Err(libc::EPIPE),
             State::Connecting { .. } => Ok(0),
             State::Open if self.fin_queued => Err(libc::EPIPE),
-            State::Open => Ok(self.send_capacity.saturating_sub(self.send.len())),
+            State::Open => Ok(self.send_room()),
+        }
+    }
+
+    /// Free bytes of the send buffer (`SO_MEMINFO`).
+    pub(super) fn send_room(&self) -> usize {
+        match self.state {
+            State::Open => self.send_capacity.saturating_sub(self.send.len()),
+            State::Dead | State::Fresh | State::Connecting { .. } => 0,
         }
     }
 
@@ -179,7 +187,7 @@ impl Endpoint {
             State::Fresh | State::Dead => true,
             State::Connecting { .. } => self.error.is_some(),
             State::Open => {
-                let free = self.send_capacity.saturating_sub(self.send.len());
+                let free = self.send_room();
                 self.error.is_some() || self.fin_queued || free * 3 >= self.send_capacity
             }
         }

@@ -348,6 +348,30 @@ pub fn unacknowledged(fd: Fd) -> io::Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
+/// Free bytes of the send buffer; 0 where that cannot be told.
+pub fn send_room(fd: Fd) -> usize {
+    const WORDS: usize = libc::SK_MEMINFO_DROPS as usize + 1;
+    let mut words = [0u32; WORDS];
+    let mut len = size_of_val(&words) as socklen_t;
+    let place = words.as_mut_ptr().cast();
+    // SAFETY: there is room for the `len` bytes that the kernel is allowed to write.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.0,
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            place,
+            &raw mut len,
+        )
+    };
+    if check(done).is_err() {
+        return 0;
+    }
+    let most = words[libc::SK_MEMINFO_SNDBUF as usize];
+    let queued = words[libc::SK_MEMINFO_WMEM_QUEUED as usize];
+    most.saturating_sub(queued) as usize
+}
+
 /// Whether there is neither a byte, nor an end of stream, nor an error to be read.
 #[must_use]
 pub fn is_quiet(fd: Fd) -> bool {

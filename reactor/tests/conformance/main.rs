@@ -88,7 +88,7 @@ suite! {
         acknowledgements_are_told_while_a_splice_waits,
         acknowledgements_are_told_while_room_is_awaited;
     pipes: moves_bytes_and_sees_the_end, a_full_pipe_says_would_block_with_bytes_held,
-        small_pieces_fill_a_pipe, a_dirty_pipe_is_not_used_again, splice_reports_resets;
+        small_pieces_fill_a_pipe, the_room_told_is_there, a_dirty_pipe_is_not_used_again, splice_reports_resets;
     closing: closing_with_operations_in_flight, closing_with_unread_bytes_resets,
         a_reset_drops_what_was_not_sent, cancelling_what_has_ended_is_harmless,
         a_cancelled_receive_loses_no_bytes, a_cancelled_send_says_what_it_sent,

@@ -157,6 +157,49 @@ pub fn small_pieces_fill_a_pipe(lab: impl Lab) {
     rig.finish();
 }
 
+/// What a send buffer has room for is taken without a byte being read by the peer.
+pub fn the_room_told_is_there(lab: impl Lab) {
+    const MOST: usize = 48 * 1024;
+    let mut rig = Rig::new(lab);
+    let (from, source) = rig.accepted();
+    let (to, sink) = rig.dialled();
+    let mut pipe = rig.engine.pipe().unwrap();
+    let (mut passed, most) = (0, rig.lab.more_than_fits());
+    loop {
+        let room = rig.engine.send_room(to).min(MOST);
+        if room == 0 {
+            break;
+        }
+        rig.peer_sends(&source, &vec![3; room]);
+        fill(&mut rig, from, &mut pipe, room);
+        let mut refusals = 0;
+        while pipe.held() > 0 {
+            let held = pipe.held();
+            if rig.engine.splice_out(&mut pipe, to, held, false).is_err() {
+                refusals += 1;
+                assert!(refusals < 100, "{held} of {room} bytes have no room");
+                rig.turn(std::time::Duration::ZERO);
+            }
+        }
+        passed += room;
+        assert!(passed < most, "{passed} bytes that nobody reads");
+    }
+    assert!(passed > 0);
+    let mut read = 0;
+    rig.wait(|rig| {
+        read += sink.recv(usize::MAX).len();
+        (rig.engine.send_room(to) > 0).then_some(())
+    });
+    rig.wait(|_| {
+        read += sink.recv(usize::MAX).len();
+        (read == passed).then_some(())
+    });
+    rig.engine.return_pipe(pipe);
+    rig.close(from);
+    rig.close(to);
+    rig.finish();
+}
+
 pub fn a_dirty_pipe_is_not_used_again(lab: impl Lab) {
     let mut rig = Rig::new(lab);
     let (from, source) = rig.accepted();

@@ -146,6 +146,10 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.unread(fd)
     }
 
+    fn send_room(&mut self, fd: Fd) -> usize {
+        self.engine.send_room(fd)
+    }
+
     fn peek(&mut self, fd: Fd, buf: &mut Buf) -> io::Result<usize> {
         self.engine.peek(fd, buf)
     }
