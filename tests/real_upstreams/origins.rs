@@ -10,7 +10,7 @@ use crate::support::process::{OnDrop, Process};
 use crate::support::{TempDir, PATIENCE};
 
 /// Bytes of `/files/big`.
-pub const BIG: usize = 8 << 20;
+pub const BIG: usize = 4 << 20;
 
 enum Running {
     /// And where it keeps its files.
