@@ -21,14 +21,14 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use self::children::Children;
 use self::entries::{Entries, Entry};
-use self::group::Group;
-use super::map::{Fnv, Key, Map};
+use self::few::Few;
+use self::group::{Group, Names};
+use super::map::Fnv;
 use super::settings::{HostPattern, Route, Source};
 
-mod children;
 mod entries;
+mod few;
 mod group;
 
 /// Most different methods in one table; what [`Allow`] can hold.
@@ -52,20 +52,24 @@ pub struct Table {
 #[derive(Debug, Default)]
 struct Node {
     /// One segment further.
-    children: Children,
+    children: Few<u32>,
     /// The nearest shorter prefix that has routes.
     parent: Option<u32>,
-    exact: Map<Key, Block>,
-    wildcard: Map<Key, Block>,
+    /// Of routes that name a host.
+    hosts: Option<Box<Hosts>>,
     any: Block,
+}
+
+/// The routes of one prefix by their hosts.
+#[derive(Debug, Default)]
+struct Hosts {
+    exact: Few<Block>,
+    wildcard: Few<Block>,
 }
 
 impl Node {
     fn is_empty(&self) -> bool {
-        self.exact.is_empty()
-            && self.wildcard.is_empty()
-            && self.any.groups.is_empty()
-            && self.any.plain.is_empty()
+        self.hosts.is_none() && self.any.groups.is_empty() && self.any.plain.is_empty()
     }
 }
 
@@ -326,7 +330,7 @@ impl Table {
         let mut node = self.nodes.first()?;
         for segment in segments(path) {
             match node.children.get(segment) {
-                Some(child) => {
+                Some(&child) => {
                     at = child;
                     node = self.nodes.get(at as usize)?;
                 }
@@ -345,24 +349,40 @@ impl Table {
     where
         H: Fn(&str) -> Option<&'r [u8]>,
     {
-        if let Some(block) = node.exact.get(request.host) {
+        let named = node.hosts.as_deref();
+        named
+            .and_then(|hosts| self.lookup_host(hosts, request, allow))
+            .or_else(|| self.lookup_block(&node.any, request, allow))
+    }
+
+    /// Among the routes that name a host.
+    fn lookup_host<'r, H>(
+        &self,
+        hosts: &Hosts,
+        request: &Request<'_, H>,
+        allow: &mut u64,
+    ) -> Option<&Arc<Route>>
+    where
+        H: Fn(&str) -> Option<&'r [u8]>,
+    {
+        if let Some(block) = hosts.exact.get(request.host) {
             if let Some(route) = self.lookup_block(block, request, allow) {
                 return Some(route);
             }
         }
-        if !node.wildcard.is_empty() {
+        if !hosts.wildcard.is_empty() {
             let dots = request.host.iter().enumerate().filter(|(_, &b)| b == b'.');
             // A dot in front has no label before it.
             for (dot, _) in dots.filter(|&(dot, _)| dot > 0) {
                 let suffix = request.host.get(dot + 1..).unwrap_or_default();
-                if let Some(block) = node.wildcard.get(suffix) {
+                if let Some(block) = hosts.wildcard.get(suffix) {
                     if let Some(route) = self.lookup_block(block, request, allow) {
                         return Some(route);
                     }
                 }
             }
         }
-        self.lookup_block(&node.any, request, allow)
+        None
     }
 
     fn lookup_block<'r, H>(
@@ -416,6 +436,7 @@ impl Table {
         methods.dedup();
         self.methods = methods;
         self.nodes = vec![Node::default()];
+        let mut all_names = HashSet::new();
         for (id, route) in (0..).zip(&self.routes) {
             let methods = route
                 .methods
@@ -425,17 +446,20 @@ impl Table {
                 continue;
             }
             let node = node_of(&mut self.nodes, route.prefix.as_bytes());
-            let (block, port) = match &route.host {
-                HostPattern::Any => (&mut node.any, None),
-                HostPattern::Wildcard { suffix, port } => (
-                    node.wildcard.entry(suffix.as_bytes().into()).or_default(),
-                    *port,
-                ),
-                HostPattern::Exact { name, port } => {
-                    (node.exact.entry(name.as_bytes().into()).or_default(), *port)
+            let entry = Entry { id, methods };
+            let names = shared(&mut all_names, route);
+            let add = |port| move |block: &mut Block| block.add(entry, route, port, names);
+            match &route.host {
+                HostPattern::Any => add(None)(&mut node.any),
+                HostPattern::Wildcard { suffix, port } => {
+                    let hosts = node.hosts.get_or_insert_default();
+                    hosts.wildcard.change(suffix.as_bytes(), add(*port));
                 }
-            };
-            block.add(Entry { id, methods }, route, port);
+                HostPattern::Exact { name, port } => {
+                    let hosts = node.hosts.get_or_insert_default();
+                    hosts.exact.change(name.as_bytes(), add(*port));
+                }
+            }
         }
         // A parent was made before its children.
         for at in 0..self.nodes.len() {
@@ -447,7 +471,8 @@ impl Table {
             } else {
                 u32::try_from(at).ok()
             };
-            for child in node.children.all() {
+            let children: Vec<u32> = node.children.values().copied().collect();
+            for child in children {
                 if let Some(child) = self.nodes.get_mut(child as usize) {
                     child.parent = nearest;
                 }
@@ -456,13 +481,28 @@ impl Table {
     }
 }
 
+/// The names of the fields that a route asks for, the same for all that ask for the same ones.
+fn shared(all: &mut HashSet<Names>, route: &Route) -> Names {
+    let names = route
+        .headers
+        .iter()
+        .map(|(name, _)| name.to_ascii_lowercase());
+    let names: Names = names.collect();
+    if let Some(known) = all.get(&names) {
+        return known.clone();
+    }
+    all.insert(names.clone());
+    names
+}
+
 /// The node of a prefix, made if need be.
 fn node_of<'n>(nodes: &'n mut Vec<Node>, prefix: &[u8]) -> &'n mut Node {
     let mut at = 0;
     for segment in segments(prefix) {
-        let child = nodes[at].children.get(segment).unwrap_or_else(|| {
+        let known = nodes[at].children.get(segment).copied();
+        let child = known.unwrap_or_else(|| {
             let next = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-            nodes[at].children.insert(segment, next);
+            nodes[at].children.change(segment, |child| *child = next);
             nodes.push(Node::default());
             next
         });
@@ -473,16 +513,11 @@ fn node_of<'n>(nodes: &'n mut Vec<Node>, prefix: &[u8]) -> &'n mut Node {
 
 impl Block {
     /// Entries come in rising order of their ids.
-    fn add(&mut self, entry: Entry, route: &Route, port: Option<u16>) {
+    fn add(&mut self, entry: Entry, route: &Route, port: Option<u16>, names: Names) {
         if route.headers.is_empty() && port.is_none() {
             self.plain.push(entry);
             return;
         }
-        let names: Vec<String> = route
-            .headers
-            .iter()
-            .map(|(name, _)| name.to_ascii_lowercase())
-            .collect();
         let found = self.groups.iter().position(|g| g.asks_for(port, &names));
         let at = found.unwrap_or_else(|| {
             let group = Group::new(port, names);

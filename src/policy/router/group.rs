@@ -2,20 +2,25 @@
 
 use std::cmp::Reverse;
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use super::entries::{Entries, Entry};
+use super::few::Few;
 use super::Route;
-use crate::policy::map::{Fnv, Key, Map};
+use crate::policy::map::{Fnv, Map};
 
 /// Most bytes of several values together that are compared as one key.
 const JOINED: usize = 256;
+
+/// Names of fields: lower-case, sorted. Groups that ask for the same ones share them, so that they stay
+/// near while groups are far apart.
+pub(super) type Names = Arc<[String]>;
 
 /// The routes of a block that ask for the same field names (and port).
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) port: Option<u16>,
-    /// Lower-case, sorted.
-    names: Vec<String>,
+    names: Names,
     values: Values,
 }
 
@@ -23,11 +28,11 @@ pub(super) struct Group {
 #[derive(Debug)]
 enum Values {
     /// Of the one field.
-    One(Map<Key, Entries>),
+    One(Few<Entries>),
     /// Of several fields, in the order of their names.
     Several {
         /// Values one behind the other.
-        joined: Map<Key, Entries>,
+        joined: Few<Entries>,
         /// Those that are too long to be put together on the stack: by their hash, which the route
         /// must confirm.
         hashed: Map<u64, Entries>,
@@ -78,11 +83,11 @@ fn hash<'v>(values: impl Iterator<Item = Option<&'v [u8]>>) -> Option<u64> {
 
 impl Group {
     /// One without entries.
-    pub(super) fn new(port: Option<u16>, names: Vec<String>) -> Self {
+    pub(super) fn new(port: Option<u16>, names: Names) -> Self {
         let values = match names.len() {
-            1 => Values::One(Map::default()),
+            1 => Values::One(Few::default()),
             _ => Values::Several {
-                joined: Map::default(),
+                joined: Few::default(),
                 hashed: Map::default(),
             },
         };
@@ -94,8 +99,8 @@ impl Group {
     }
 
     /// Whether its routes ask for this.
-    pub(super) fn asks_for(&self, port: Option<u16>, names: &[String]) -> bool {
-        self.port == port && self.names == names
+    pub(super) fn asks_for(&self, port: Option<u16>, names: &Names) -> bool {
+        self.port == port && self.names == *names
     }
 
     /// The place among the groups of a block: with a port first, then by falling number of fields.
@@ -106,21 +111,19 @@ impl Group {
     /// Adds the entry of `route`.
     pub(super) fn add(&mut self, entry: Entry, route: &Route) {
         let values = || route.headers.iter().map(|(_, value)| value.as_bytes());
-        let entries = match &mut self.values {
-            Values::One(map) => map
-                .entry(values().next().unwrap_or_default().into())
-                .or_default(),
+        let add = |entries: &mut Entries| entries.push(entry);
+        match &mut self.values {
+            Values::One(map) => map.change(values().next().unwrap_or_default(), add),
             Values::Several { joined, hashed } => {
                 match join(values().map(Some), &mut [0; JOINED]) {
-                    Joined::Key(key) => joined.entry(key.into()).or_default(),
+                    Joined::Key(key) => joined.change(key, add),
                     Joined::Absent | Joined::Long => {
                         let hash = hash(values().map(Some)).unwrap_or_default();
-                        hashed.entry(hash).or_default()
+                        add(hashed.entry(hash).or_default());
                     }
                 }
             }
-        };
-        entries.push(entry);
+        }
     }
 
     /// The first entry that takes the method of a request with these fields (see
