@@ -1,6 +1,20 @@
 //! R3: what a look-up costs with 10 and with 10,000 routes: `cargo bench --bench router`.
 //! Instructions: `valgrind --tool=callgrind --toggle-collect='*looked_up*' <the bench's binary> once
 //! KIND ROUTES`, over 1,024 look-ups.
+//!
+//! Measured on two cores of an EPYC (2 MiB of L2, 32 MiB of L3), best of 1,000 rounds, and instructions:
+//!
+//! | routes by | 10 | 10,000 | ratio | instructions, 10 | 10,000 |
+//! | --- | --- | --- | --- | --- | --- |
+//! | prefix | 47 ns | 60 ns | 1.27 | 843 | 863 |
+//! | host | 48 ns | 58 ns | 1.22 | 734 | 726 |
+//! | wildcard host | 48 ns | 62 ns | 1.29 | 755 | 816 |
+//! | field | 42 ns | 50 ns | 1.21 | 730 | 750 |
+//! | two fields | 57 ns | 67 ns | 1.17 | 859 | 878 |
+//! | all of them | 61 ns | 100 ns | 1.63 | 1,044 | 1,064 |
+//!
+//! What is left of the ratio is cache misses. Routes that ask for fields of other *names* are another
+//! matter: on one host and prefix each set of names costs a look at the request's fields.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
