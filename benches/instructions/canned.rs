@@ -127,7 +127,7 @@ impl Engine for Canned {
     fn submit(&mut self, key: Key, op: Op) -> OpId {
         self.made = self.made.wrapping_add(1);
         let id = |fd: Fd, made: u32| {
-            OpId(Token {
+            OpId::of(Token {
                 index: fd.0.unsigned_abs(),
                 generation: made,
             })
@@ -166,7 +166,7 @@ impl Engine for Canned {
     }
 
     fn cancel(&mut self, op: OpId) {
-        let Some(waiting) = self.waiting.get_mut(op.0.index as usize) else {
+        let Some(waiting) = self.waiting.get_mut(op.token().index as usize) else {
             return;
         };
         let polls = waiting.polls.iter().position(|(_, id)| *id == op);
@@ -251,7 +251,7 @@ impl Engine for Canned {
     }
 
     fn is_pending(&self, op: OpId) -> bool {
-        let waiting = self.waiting.get(op.0.index as usize);
+        let waiting = self.waiting.get(op.token().index as usize);
         waiting.is_some_and(|w| w.receive.is_some_and(|(_, id)| id == op))
     }
 
@@ -259,8 +259,8 @@ impl Engine for Canned {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn refuse_one(&mut self, _listener: Fd, _answer: &[u8]) -> bool {
-        false
+    fn refuse_one(&mut self, _listener: Fd, _answer: &[u8]) -> Option<SocketAddr> {
+        None
     }
 
     fn stats(&self) -> Stats {
