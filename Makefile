@@ -4,13 +4,16 @@
 # make test     everything that has to hold: format, lints, all tests
 # make compare  toron beside nginx, HAProxy and bare relays, all rows (about 40 minutes);
 #               ROWS='keep-alive bulk' runs some, ROUNDS=5 SECONDS=4 as wanted
+# make bench    instructions per request and per part of it, beside the baseline (half a minute and
+#               what it takes to build); BASELINE=update writes the baseline anew,
+#               SCENARIOS='request forward' counts these only
 # make soak     the long forms of the load tests, with figures beside nginx's
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/toron
 
-.PHONY: run build install test soak compare tools
+.PHONY: run build install test soak compare bench tools
 
 run:
 	@bash configs/run.sh
@@ -37,7 +40,7 @@ test: tools
 
 # Release, one test at a time: the figures are worth nothing otherwise.
 soak: tools
-	TORON_SOAK=1 cargo test --release --test load --test transfer --test steady --test isolation --test storm --test volume --test metrics --test reload --test bench_soak --test discovery --test podman -- --nocapture --test-threads=1
+	TORON_SOAK=1 cargo test --release --test load --test transfer --test steady --test isolation --test drills --test storm --test volume --test metrics --test reload --test bench_soak --test discovery --test podman -- --nocapture --test-threads=1
 
 ROUNDS ?= 5
 SECONDS ?= 4
@@ -48,6 +51,14 @@ compare: tools
 	cargo build --release -p toron-reactor --example relay
 	ulimit -n "$$(ulimit -Hn)" && cargo bench --bench compare -- --rounds $(ROUNDS) --seconds $(SECONDS) \
 		--out "$(or $(CARGO_TARGET_DIR),target)/compare" $(ROWS)
+
+BASELINE ?=
+SCENARIOS ?=
+
+# Counts under valgrind, so other load does not matter. Fails when something has grown by more than 5%.
+bench:
+	@bash tests/tools.sh valgrind
+	cargo bench --bench instructions -- $(if $(BASELINE),--$(BASELINE)) $(SCENARIOS)
 
 # Programs that the tests use; installed on Debian when missing.
 tools:

@@ -3,14 +3,26 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "bug_reports/addresses.rs"]
+mod addresses;
 #[path = "bug_reports/connections.rs"]
 mod connections;
+#[path = "bug_reports/containers.rs"]
+mod containers;
+#[path = "discovery/fake.rs"]
+mod fake;
 #[path = "bug_reports/paths.rs"]
 mod paths;
 #[path = "bug_reports/readers.rs"]
 mod readers;
+#[path = "bug_reports/redirects.rs"]
+mod redirects;
 #[path = "bug_reports/refusals.rs"]
 mod refusals;
+#[path = "bug_reports/reloads.rs"]
+mod reloads;
+#[path = "discovery/rig.rs"]
+mod rig;
 #[path = "bug_reports/slow_clients.rs"]
 mod slow_clients;
 mod support;

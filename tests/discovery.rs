@@ -415,6 +415,32 @@ fn d11_every_container_has_its_route_or_its_reason() {
     }
 }
 
+/// Annotations look like labels and are none: neither in the list nor in an inspection.
+#[test]
+fn d10_annotations_are_not_read() {
+    let (_dir, socket) = socket_dir();
+    let a = Named::start("a");
+    let annotations =
+        json!({"toron.enable": "true", "toron.prefix": "/other", "toron.method": "POST"});
+    let mut web = one("web", &a).with("Annotations", annotations.clone());
+    // Without a mode of the network it is asked for by itself.
+    web.entry["HostConfig"] = json!({"Annotations": annotations});
+    web.inspected = json!({
+        "HostConfig": {"NetworkMode": "host", "Annotations": annotations},
+        "Config": {"Annotations": annotations},
+    });
+    let fake = FakeEngine::start(&socket, vec![web]);
+    let toron = Toron::start(Engine::Epoll, &socket, SELDOM, "");
+    assert_eq!(toron.get("/api", ""), (200, "a".to_owned()));
+    assert_eq!(toron.get("/other", "").0, 404);
+    assert!(fake.inspections() > 0);
+    let route = container(&toron.discovery(), "web")["route"].clone();
+    assert_eq!(
+        (&route["prefix"], &route["method"]),
+        (&json!("/api"), &json!(""))
+    );
+}
+
 #[test]
 fn a_list_of_thousands_is_taken() {
     let (_dir, socket) = socket_dir();
@@ -446,6 +472,29 @@ fn a_list_of_thousands_is_taken() {
     toron.await_status("/", "Host: h2999.example\r\n", 404);
     let more = fake.lists_read() - lists;
     assert!(more < 20, "{more} lists");
+}
+
+/// Replicas that have died together, before the engine tells of it: whoever is left answers, whichever
+/// of them a request is sent to first.
+#[test]
+fn d12_r21_replicas_that_die_together_cost_no_request() {
+    for engine in Engine::ALL {
+        let (_dir, socket) = socket_dir();
+        let left = Named::start("left");
+        let dead = |n: usize| {
+            // Nobody listens there any more.
+            let port = support::listen().local_addr().unwrap().port();
+            Fake::docker(&format!("dead-{n}"), port, &[API])
+        };
+        let mut all: Vec<Fake> = (0..3).map(dead).collect();
+        all.push(one("left", &left));
+        let _fake = FakeEngine::start(&socket, all);
+        let toron = Toron::start(engine, &socket, SELDOM, "");
+        for n in 0..20 {
+            let answer = toron.get("/api", "");
+            assert_eq!(answer, (200, "left".to_owned()), "request {n}");
+        }
+    }
 }
 
 /// Rounds of one container that comes and goes leave nothing behind.

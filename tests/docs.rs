@@ -11,6 +11,8 @@
 mod files;
 #[path = "docs/metrics.rs"]
 mod metrics;
+#[path = "docs/readme.rs"]
+mod readme;
 #[path = "docs/reasons.rs"]
 mod reasons;
 #[path = "docs/table.rs"]

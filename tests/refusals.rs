@@ -6,22 +6,27 @@
 
 #[path = "refusals/cases.rs"]
 mod cases;
+#[path = "refusals/complete.rs"]
+mod complete;
 #[path = "refusals/firewall.rs"]
 mod firewall;
+#[path = "refusals/malformed.rs"]
+mod malformed;
+#[path = "refusals/own.rs"]
+mod own;
 mod support;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
 use cases::Limit::{BuiltIn, Default as Unwritten, None as NoLimit, Written};
-use cases::{case, get, of_heads, of_routes, with, Case, CONFIG, ROUTES};
-use rustix::process::{getrlimit, prlimit, Pid, Resource, Rlimit};
+use cases::{get, of_heads, of_routes, with, Case, CONFIG, ROUTES};
 use serde_json::Value;
 use support::client::Client;
 use support::http::Response;
 use support::setup::{both, Engine};
 use support::toron::Toron;
-use support::upstream::{Connection, Script, Step, Then, Upstream, When};
+use support::upstream::{Script, Step, Then, Upstream, When};
 use support::{show, PATIENCE};
 
 /// The number of the one line that holds `what`.
@@ -71,7 +76,7 @@ struct Place {
     config: String,
     routes: String,
     hangs: Upstream,
-    _others: [Upstream; 3],
+    _others: Vec<Upstream>,
 }
 
 impl Place {
@@ -93,8 +98,20 @@ impl Place {
         let closes = scripted(vec![], Then::Close);
         let late = b"HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n";
         let answers = scripted(vec![Step::Send(late.to_vec())], Then::Keep);
+        let answers_with = |answer: &[u8], then| scripted(vec![Step::Send(answer.to_vec())], then);
+        let bad_head = answers_with(b"HTTP/1.1 200 OK\r\nNoColon\r\n\r\n", Then::Keep);
+        let two_lengths = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
+        let bad_framing = answers_with(two_lengths, Then::Keep);
+        let upgrade = b"HTTP/1.1 101 Over\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let switches = answers_with(upgrade, Then::Reset);
+        let huge = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(70_000));
+        let huge_head = answers_with(huge.as_bytes(), Then::Keep);
         let config = CONFIG.replace("ENGINE", engine.name());
         let routes = ROUTES
+            .replace("BAD-HEAD", &bad_head.addr.to_string())
+            .replace("BAD-FRAMING", &bad_framing.addr.to_string())
+            .replace("SWITCHES", &switches.addr.to_string())
+            .replace("HUGE-HEAD", &huge_head.addr.to_string())
             .replace("HANGS", &hangs.addr.to_string())
             .replace("GARBAGE", &garbage.addr.to_string())
             .replace("CLOSES", &closes.addr.to_string())
@@ -106,7 +123,15 @@ impl Place {
             config,
             routes,
             hangs,
-            _others: [garbage, closes, answers],
+            _others: vec![
+                garbage,
+                closes,
+                answers,
+                bad_head,
+                bad_framing,
+                switches,
+                huge_head,
+            ],
         }
     }
 
@@ -180,6 +205,16 @@ fn what_is_wrong_with_heads_is_named() {
 }
 
 #[test]
+fn what_is_malformed_is_named() {
+    both(|engine| {
+        let place = Place::start(engine);
+        let cases = [malformed::lines(), malformed::fields(), malformed::chunks()];
+        let cases = cases.into_iter().chain([malformed::of_upstreams()]);
+        cases.flatten().for_each(|case| place.play(&case));
+    });
+}
+
+#[test]
 fn what_routes_and_upstreams_refuse_is_named() {
     both(|engine| {
         let place = Place::start(engine);
@@ -203,75 +238,4 @@ fn what_routes_and_upstreams_refuse_is_named() {
         assert!(response.head.first("X-Toron-Reason").is_none());
         assert_eq!(&refusals(place.toron.addr)[0], entry);
     });
-}
-
-/// Whoever waits for the slot is refused, by the route's own cap or the guardrail's.
-#[test]
-fn a_full_route_is_named() {
-    both(|engine| {
-        let place = Place::start(engine);
-        let body = r#"{"error":"503 Service Unavailable: Route concurrency limit reached"}"#;
-        let waits = |path: &str, count: usize| {
-            let client = place.client(get(path).as_bytes());
-            let seen = place.hangs.wait_for(PATIENCE, |all| {
-                all.iter().flat_map(Connection::heads).count() >= count
-            });
-            assert!(seen, "{path}");
-            client
-        };
-        let _waiting = waits("/full", 1);
-        let full = case(get("/full"), body, "route_full")
-            .by(Written(
-                "max_concurrency",
-                Some(1),
-                "route",
-                "max_concurrency: 1",
-            ))
-            .seen(2, 2);
-        place.play(&full);
-        // min(32, max(1, 2 / 4)) is 1.
-        let _too = waits("/guarded", 2);
-        let guarded = case(get("/guarded"), body, "route_full").seen(2, 2);
-        place.play(&Case {
-            limit: Written("max_concurrency", Some(1), "guardrail", "/guarded"),
-            ..guarded
-        });
-    });
-}
-
-/// Without a descriptor for the upstream.
-#[test]
-fn a_lack_of_descriptors_is_named() {
-    both(|engine| {
-        let place = Place::start(engine);
-        // The connection of the list makes what else its reactor needs; then there is one more.
-        let _first = refusals(place.toron.addr);
-        let mut client = place.client(b"GET /pla");
-        let pid = place.toron.process().pid();
-        let of_process = Pid::from_raw(i32::try_from(pid).unwrap());
-        // It has raised its soft limit to the hard one, which is this process's, too.
-        let maximum = getrlimit(Resource::Nofile).maximum;
-        let limit = |current| Rlimit { current, maximum };
-        // As many as are open: the request is on its way to a connection that was accepted.
-        accepted(&place, 1);
-        prlimit(of_process, Resource::Nofile, limit(Some(3))).unwrap();
-        client.send(b"in HTTP/1.1\r\nHost: t.example\r\n\r\n", PATIENCE);
-        assert!(client.receive_responses(1, PATIENCE));
-        prlimit(of_process, Resource::Nofile, limit(maximum)).unwrap();
-        let body = r#"{"error":"503 Service Unavailable: Out of local resources"}"#;
-        place.check(&case(get("/plain"), body, "local_resources"), &mut client);
-    });
-}
-
-/// Waits until so many client connections are open beside the one that asks.
-fn accepted(place: &Place, count: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let status = ask(place.toron.addr, "/internal/api/status");
-        if status["sessions"].as_u64() == Some(count + 1) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{status}");
-        std::thread::yield_now();
-    }
 }

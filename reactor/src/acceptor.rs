@@ -6,6 +6,7 @@
 //! canned answer on the spare descriptor; the others keep their place in the queue. Connections
 //! that are open are not touched.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,37 +129,39 @@ impl Acceptor {
         key.token.generation
     }
 
-    /// An accept ended. `errno`: it failed.
+    /// An accept ended. `errno`: it failed. Returns who was refused for want of a descriptor.
     pub(crate) fn accept_ended<E: Engine>(
         &mut self,
         engine: &mut E,
         wheel: &mut Wheel,
         key: Key,
         errno: Option<i32>,
-    ) {
+    ) -> Vec<SocketAddr> {
         let Some(listener) = self.listeners.get_mut(key.token.generation as usize) else {
-            return;
+            return Vec::new();
         };
         listener.accept = None;
         if self.state == State::Stopping {
-            return;
+            return Vec::new();
         }
         let Some(errno) = errno else {
-            return self.resume(engine);
+            self.resume(engine);
+            return Vec::new();
         };
         let fd = listener.fd;
         let refused = if matches!(errno, libc::EMFILE | libc::ENFILE) {
             (0..REFUSED_AT_ONCE)
-                .take_while(|_| engine.refuse_one(fd, &self.refusal))
-                .count()
+                .map_while(|_| engine.refuse_one(fd, &self.refusal))
+                .collect()
         } else {
-            0
+            Vec::new()
         };
         if self.log.opens(engine.now()) {
             log::error!(
-                "cannot accept connections ({}); trying again in {:?}, {refused} refused",
+                "cannot accept connections ({}); trying again in {:?}, {} refused",
                 std::io::Error::from_raw_os_error(errno),
                 self.pause,
+                refused.len(),
             );
         }
         let timer = *self
@@ -166,6 +169,7 @@ impl Acceptor {
             .get_or_insert_with(|| wheel.insert(own_key(0, PAUSE)));
         wheel.arm(timer, Some(engine.now() + self.pause));
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        refused
     }
 
     /// The pause is over.

@@ -1,6 +1,7 @@
 //! Promise 8 of the seam: a broken connection never looks like a finished one.
 
 use std::io;
+use std::num::NonZeroI32;
 
 use crate::engine::Outcome;
 use crate::planted::{self, Bug};
@@ -11,7 +12,7 @@ use crate::planted::{self, Bug};
 /// `recv(2)` returns 0, as after a FIN. With a send and a receive in flight it is a matter of luck
 /// which of them is told, and a relay that passed the 0 on would make a cut stream look whole.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Broken(Option<i32>);
+pub(crate) struct Broken(Option<NonZeroI32>);
 
 impl Broken {
     /// Takes note of a failure. `EPIPE` is none: it follows a FIN that was received properly, or
@@ -28,13 +29,17 @@ impl Broken {
                 | libc::ENETDOWN
         );
         if lost && !planted::active(Bug::ResetTakenForEnd) {
-            self.0.get_or_insert(errno);
+            self.0 = self.0.or(NonZeroI32::new(errno));
         }
+    }
+
+    fn errno(self) -> Option<i32> {
+        self.0.map(NonZeroI32::get)
     }
 
     /// The outcome of an operation as it is to be reported.
     pub(crate) fn outcome(&mut self, outcome: Outcome) -> Outcome {
-        match (outcome, self.0) {
+        match (outcome, self.errno()) {
             (Outcome::Eof { buf }, Some(errno)) => Outcome::Failed { errno, buf },
             (Outcome::Failed { errno, buf }, _) => {
                 self.note(errno);
@@ -46,7 +51,7 @@ impl Broken {
 
     /// The result of a direct read as it is to be returned.
     pub(crate) fn read(&mut self, result: io::Result<usize>) -> io::Result<usize> {
-        match (result, self.0) {
+        match (result, self.errno()) {
             (Ok(0), Some(errno)) => Err(io::Error::from_raw_os_error(errno)),
             (result, _) => self.write(result),
         }

@@ -43,7 +43,8 @@ pub struct BufferPool {
 }
 
 struct Inner {
-    all: RefCell<Vec<NonNull<u8>>>,
+    /// Every buffer that was ever made, by its number.
+    all: RefCell<Vec<NonNull<Place>>>,
     /// Free buffers whose pages are resident; the one used last is on top, as its lines may still
     /// be in the cache.
     warm: RefCell<Vec<u32>>,
@@ -54,6 +55,17 @@ struct Inner {
     limit: Cell<usize>,
     in_use: Cell<usize>,
     peak: Cell<usize>,
+}
+
+/// One buffer and what is known of it. Kept apart, so that what owns it is one word: connections have
+/// room for several, and most of them are idle.
+struct Place {
+    data: NonNull<u8>,
+    number: u32,
+    start: u32,
+    end: u32,
+    /// While it is out, keeps the pool alive.
+    pool: Option<Rc<Inner>>,
 }
 
 fn layout() -> Layout {
@@ -88,21 +100,17 @@ impl BufferPool {
         if inner.in_use.get() >= inner.limit.get() {
             return None;
         }
-        let (id, data) = inner.pick();
-        Some(self.hand_out(id, data))
+        Some(self.hand_out(inner.pick()))
     }
 
-    fn hand_out(&self, id: u32, data: NonNull<u8>) -> Buf {
+    fn hand_out(&self, place: NonNull<Place>) -> Buf {
         let inner = &self.inner;
         inner.in_use.set(inner.in_use.get() + 1);
         inner.peak.set(inner.peak.get().max(inner.in_use.get()));
-        Buf {
-            data,
-            id,
-            start: HEADROOM as u32,
-            end: HEADROOM as u32,
-            pool: Rc::clone(&self.inner),
-        }
+        let mut buf = Buf { place };
+        buf.place_mut().pool = Some(Rc::clone(inner));
+        buf.clear();
+        buf
     }
 
     /// A buffer for the kernel to receive into. It is not counted as in use until it is
@@ -112,8 +120,9 @@ impl BufferPool {
         if !self.has_free() {
             return None;
         }
-        let (id, data) = self.inner.pick();
-        Some(Lent { id, data })
+        Some(Lent {
+            place: self.inner.pick(),
+        })
     }
 
     /// Turns a lent buffer into which the kernel wrote `n` bytes into one in use. Gives it back
@@ -122,7 +131,7 @@ impl BufferPool {
         if !self.has_free() {
             return Err(lent);
         }
-        let mut buf = self.hand_out(lent.id, lent.data);
+        let mut buf = self.hand_out(lent.place);
         buf.grow_filled(n);
         Ok(buf)
     }
@@ -130,7 +139,7 @@ impl BufferPool {
     /// Takes a lent buffer back that the kernel has no claim on any more.
     #[allow(clippy::needless_pass_by_value)] // the loan ends here
     pub(crate) fn take_back(&self, lent: Lent) {
-        self.inner.shelve(lent.id);
+        self.inner.shelve(lent.number());
     }
 
     /// Gives pages back to the kernel: those of buffers that nobody has needed since the last
@@ -145,13 +154,16 @@ impl BufferPool {
             .min(warm.len())
             .saturating_sub(KEEP_RESIDENT);
         let all = inner.all.borrow();
-        for id in warm.drain(..spare) {
-            if let Some(data) = all.get(id as usize) {
-                // SAFETY: the range is one whole page-aligned allocation of this pool that nobody
-                // refers to; its content may be lost.
-                unsafe { libc::madvise(data.as_ptr().cast(), SIZE, libc::MADV_DONTNEED) };
+        for number in warm.drain(..spare) {
+            if let Some(place) = all.get(number as usize) {
+                // SAFETY: places live as long as the pool; the range is one whole page-aligned
+                // allocation of this pool that nobody refers to; its content may be lost.
+                unsafe {
+                    let data = place.as_ref().data;
+                    libc::madvise(data.as_ptr().cast(), SIZE, libc::MADV_DONTNEED);
+                }
             }
-            inner.cold.borrow_mut().push(id);
+            inner.cold.borrow_mut().push(number);
         }
         inner.idle.set(warm.len());
     }
@@ -188,32 +200,39 @@ impl BufferPool {
 
 impl Inner {
     /// A buffer nobody has, resident if possible.
-    fn pick(&self) -> (u32, NonNull<u8>) {
+    fn pick(&self) -> NonNull<Place> {
         let mut warm = self.warm.borrow_mut();
-        let id = warm.pop().or_else(|| self.cold.borrow_mut().pop());
+        let number = warm.pop().or_else(|| self.cold.borrow_mut().pop());
         self.idle.set(self.idle.get().min(warm.len()));
         let mut all = self.all.borrow_mut();
-        if let Some((id, data)) = id.and_then(|id| Some((id, *all.get(id as usize)?))) {
-            return (id, data);
+        if let Some(place) = number.and_then(|number| all.get(number as usize)) {
+            return *place;
         }
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { alloc(layout()) };
         let Some(data) = NonNull::new(raw) else {
             handle_alloc_error(layout())
         };
-        all.push(data);
-        ((all.len() - 1) as u32, data)
+        let place = NonNull::from(Box::leak(Box::new(Place {
+            data,
+            number: all.len() as u32,
+            start: HEADROOM as u32,
+            end: HEADROOM as u32,
+            pool: None,
+        })));
+        all.push(place);
+        place
     }
 
-    fn shelve(&self, id: u32) {
-        self.warm.borrow_mut().push(id);
+    fn shelve(&self, number: u32) {
+        self.warm.borrow_mut().push(number);
     }
 
-    fn put(&self, id: u32) {
+    fn put(&self, number: u32) {
         self.in_use.set(self.in_use.get() - 1);
-        self.shelve(id);
+        self.shelve(number);
         if planted::active(Bug::BufferReleasedTwice) {
-            self.shelve(id);
+            self.shelve(number);
         }
     }
 }
@@ -222,9 +241,12 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Every Buf holds an Rc to this, so none is out; an engine that lends to the kernel keeps
         // the pool until the kernel is done.
-        for data in self.all.borrow().iter() {
-            // SAFETY: allocated in `grow` with the same layout, freed once.
-            unsafe { dealloc(data.as_ptr(), layout()) };
+        for place in self.all.borrow().iter() {
+            // SAFETY: made in `pick`: the place by a `Box`, its data with the same layout. Freed once.
+            unsafe {
+                let place = Box::from_raw(place.as_ptr());
+                dealloc(place.data.as_ptr(), layout());
+            }
         }
     }
 }
@@ -244,48 +266,62 @@ impl fmt::Debug for BufferPool {
 /// pool by [`BufferPool::claim`] or [`BufferPool::take_back`], but only when the kernel is done.
 #[derive(Debug)]
 pub(crate) struct Lent {
-    id: u32,
-    data: NonNull<u8>,
+    place: NonNull<Place>,
 }
 
 impl Lent {
     /// Where the kernel may write [`FIRST`] bytes.
     pub(crate) fn payload(&self) -> *mut u8 {
-        // SAFETY: HEADROOM lies inside the allocation.
-        unsafe { self.data.as_ptr().add(HEADROOM) }
+        // SAFETY: places live as long as the pool, which outlives its loans; HEADROOM lies inside the
+        // allocation.
+        unsafe { self.place.as_ref().data.as_ptr().add(HEADROOM) }
+    }
+
+    fn number(&self) -> u32 {
+        // SAFETY: as in `payload`.
+        unsafe { self.place.as_ref().number }
     }
 }
 
 /// A buffer from a [`BufferPool`]; see the module text. Dereferences to its filled bytes.
 pub struct Buf {
-    data: NonNull<u8>,
-    id: u32,
-    start: u32,
-    end: u32,
-    pool: Rc<Inner>,
+    place: NonNull<Place>,
 }
 
 impl Buf {
+    fn place(&self) -> &Place {
+        // SAFETY: a place lives as long as its pool, which it keeps alive while it is out; whoever has
+        // the `Buf` is the only one who has the place.
+        unsafe { self.place.as_ref() }
+    }
+
+    fn place_mut(&mut self) -> &mut Place {
+        // SAFETY: as in `place`, and `&mut self` makes the access unique.
+        unsafe { self.place.as_mut() }
+    }
+
     /// The filled bytes.
     #[must_use]
     pub fn filled(&self) -> &[u8] {
+        let place = self.place();
         // SAFETY: start <= end <= SIZE, and bytes below `end` have been written (by `extend`,
         // `replace_front`, or the kernel before `grow_filled`).
         unsafe {
             std::slice::from_raw_parts(
-                self.data.as_ptr().add(self.start as usize),
-                (self.end - self.start) as usize,
+                place.data.as_ptr().add(place.start as usize),
+                (place.end - place.start) as usize,
             )
         }
     }
 
     /// The filled bytes, to be changed in place.
     pub fn filled_mut(&mut self) -> &mut [u8] {
+        let place = self.place_mut();
         // SAFETY: as for `filled`, and `&mut self` makes the access unique.
         unsafe {
             std::slice::from_raw_parts_mut(
-                self.data.as_ptr().add(self.start as usize),
-                (self.end - self.start) as usize,
+                place.data.as_ptr().add(place.start as usize),
+                (place.end - place.start) as usize,
             )
         }
     }
@@ -293,43 +329,49 @@ impl Buf {
     /// Bytes that still fit behind the filled ones.
     #[must_use]
     pub fn room(&self) -> usize {
-        SIZE - self.end as usize
+        SIZE - self.place().end as usize
     }
 
     /// Drops `n` bytes (at most all) from the front.
     pub fn consume(&mut self, n: usize) {
-        self.start += (n as u32).min(self.end - self.start);
-        if self.start == self.end {
+        let place = self.place_mut();
+        let filled = (place.end - place.start) as usize;
+        if n >= filled {
             self.clear();
+        } else {
+            place.start += n as u32;
         }
     }
 
     /// Keeps only the first `n` filled bytes.
     pub fn truncate(&mut self, n: usize) {
         if n < self.filled().len() {
-            self.end = self.start + n as u32;
+            let place = self.place_mut();
+            place.end = place.start + n as u32;
         }
     }
 
     /// Empties the buffer.
     pub fn clear(&mut self) {
-        self.start = HEADROOM as u32;
-        self.end = HEADROOM as u32;
+        let place = self.place_mut();
+        place.start = HEADROOM as u32;
+        place.end = HEADROOM as u32;
     }
 
     /// Appends as much of `bytes` as fits and returns how much that was.
     pub fn extend(&mut self, bytes: &[u8]) -> usize {
         let n = bytes.len().min(self.room());
+        let place = self.place_mut();
         // SAFETY: `n` bytes from `end` on are inside the allocation; source and target are
         // different objects because `bytes` is borrowed while `self` is borrowed mutably.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),
-                self.data.as_ptr().add(self.end as usize),
+                place.data.as_ptr().add(place.end as usize),
                 n,
             );
         }
-        self.end += n as u32;
+        place.end += n as u32;
         n
     }
 
@@ -339,7 +381,8 @@ impl Buf {
     #[must_use]
     pub fn replace_front(&mut self, old: usize, new: &[u8]) -> bool {
         let old = old.min(self.filled().len());
-        let border = self.start as usize + old;
+        let place = self.place_mut();
+        let border = place.start as usize + old;
         if new.len() > border {
             return false;
         }
@@ -347,16 +390,17 @@ impl Buf {
         // SAFETY: start..border lies inside the allocation and does not overlap `new`, which is
         // borrowed from elsewhere.
         unsafe {
-            std::ptr::copy_nonoverlapping(new.as_ptr(), self.data.as_ptr().add(start), new.len());
+            std::ptr::copy_nonoverlapping(new.as_ptr(), place.data.as_ptr().add(start), new.len());
         }
-        self.start = start as u32;
+        place.start = start as u32;
         true
     }
 
     /// Moves the filled bytes to where a fresh buffer starts, so that [`Buf::room`] is largest.
     pub fn compact(&mut self) {
-        let n = self.end - self.start;
-        if n == 0 || self.start == HEADROOM as u32 {
+        let place = self.place_mut();
+        let n = place.end - place.start;
+        if n == 0 || place.start == HEADROOM as u32 {
             return;
         }
         if n as usize > CAPACITY {
@@ -365,13 +409,13 @@ impl Buf {
         // SAFETY: both ranges lie inside the allocation; `copy` allows them to overlap.
         unsafe {
             std::ptr::copy(
-                self.data.as_ptr().add(self.start as usize),
-                self.data.as_ptr().add(HEADROOM),
+                place.data.as_ptr().add(place.start as usize),
+                place.data.as_ptr().add(HEADROOM),
                 n as usize,
             );
         }
-        self.start = HEADROOM as u32;
-        self.end = HEADROOM as u32 + n;
+        place.start = HEADROOM as u32;
+        place.end = HEADROOM as u32 + n;
     }
 
     /// Bytes that may still be received: [`FIRST`] into an empty buffer; after that the filled part
@@ -379,7 +423,7 @@ impl Buf {
     /// was received.
     #[must_use]
     pub fn receivable(&self) -> usize {
-        match (self.end as usize).saturating_sub(HEADROOM) {
+        match (self.place().end as usize).saturating_sub(HEADROOM) {
             0 => FIRST,
             filled => RECEIVE.saturating_sub(filled),
         }
@@ -387,9 +431,10 @@ impl Buf {
 
     /// Where an engine writes received bytes: address and length ([`Buf::receivable`]).
     pub(crate) fn room_ptr(&mut self) -> (*mut u8, usize) {
+        let place = self.place();
         // SAFETY: `end` <= SIZE, so the pointer stays inside (or one past) the allocation.
         (
-            unsafe { self.data.as_ptr().add(self.end as usize) },
+            unsafe { place.data.as_ptr().add(place.end as usize) },
             self.receivable(),
         )
     }
@@ -397,7 +442,8 @@ impl Buf {
     /// Counts `n` bytes as filled that an engine wrote at [`Buf::room_ptr`].
     pub(crate) fn grow_filled(&mut self, n: usize) {
         debug_assert!(n <= self.room());
-        self.end += n.min(self.room()) as u32;
+        let n = n.min(self.room());
+        self.place_mut().end += n as u32;
     }
 }
 
@@ -410,13 +456,22 @@ impl Deref for Buf {
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        self.pool.put(self.id);
+        let place = self.place_mut();
+        let number = place.number;
+        if let Some(pool) = place.pool.take() {
+            pool.put(number);
+        }
     }
 }
 
 impl fmt::Debug for Buf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buf({}, {} bytes)", self.id, self.filled().len())
+        write!(
+            f,
+            "Buf({}, {} bytes)",
+            self.place().number,
+            self.filled().len()
+        )
     }
 }
 

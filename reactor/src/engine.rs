@@ -24,6 +24,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::buffer::{Buf, BufferPool};
@@ -46,7 +47,23 @@ pub struct Key {
 /// The engine's name for one submitted operation, for [`Engine::cancel`]. Generational: cancelling
 /// an operation that has ended is harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct OpId(pub Token);
+pub struct OpId(NonZeroU64);
+
+impl OpId {
+    /// Of an engine's own entry. Kept in a form that leaves room for `None`: each socket and each
+    /// connection has place for several.
+    #[must_use]
+    pub fn of(token: Token) -> OpId {
+        // No slab has an entry of index 2^32 - 1.
+        OpId(NonZeroU64::new(!token.to_u64()).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The entry.
+    #[must_use]
+    pub fn token(self) -> Token {
+        Token::from_u64(!self.0.get())
+    }
+}
 
 /// What can be asked of an engine.
 #[derive(Debug)]
@@ -351,9 +368,9 @@ pub trait Engine {
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr>;
 
     /// When descriptors have run out: gives up the spare descriptor, accepts one connection with
-    /// it, sends it `answer` without waiting, closes it and takes the spare back. `true` if a
-    /// connection was refused so.
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool;
+    /// it, sends it `answer` without waiting, closes it and takes the spare back. The other end of the
+    /// connection that was refused so, if there was one.
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr>;
 
     /// What is held at present.
     fn stats(&self) -> Stats;

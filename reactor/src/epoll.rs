@@ -26,6 +26,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thin_vec::ThinVec;
+
 use crate::broken::Broken;
 use crate::buffer::{Buf, BufferPool};
 use crate::engine::{
@@ -79,11 +81,11 @@ struct Socket {
     /// Closed in both directions, or an error.
     broken: bool,
     /// Receive or accept that waits.
-    reader: Option<Token>,
+    reader: Option<OpId>,
     /// Send or connect that waits.
-    writer: Option<Token>,
+    writer: Option<OpId>,
     /// Polls that wait.
-    polls: Vec<Token>,
+    polls: ThinVec<Token>,
     /// The receive stands in `starved`.
     starved: bool,
     /// The receive of many stands in `eager`.
@@ -351,7 +353,7 @@ impl Engine for EpollEngine {
     }
 
     fn cancel(&mut self, op: OpId) {
-        self.cancel_parked(op.0);
+        self.cancel_parked(op.token());
     }
 
     fn turn(&mut self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
@@ -443,7 +445,8 @@ impl Engine for EpollEngine {
         socket.closing = true;
         let parked = [socket.reader, socket.writer];
         let polls = std::mem::take(&mut socket.polls);
-        for token in parked.into_iter().flatten().chain(polls) {
+        let parked = parked.into_iter().flatten().map(OpId::token);
+        for token in parked.chain(polls) {
             self.cancel_parked(token);
         }
         if self.done.is_empty() {
@@ -519,14 +522,14 @@ impl Engine for EpollEngine {
     }
 
     fn is_pending(&self, op: OpId) -> bool {
-        self.ops.contains(op.0)
+        self.ops.contains(op.token())
     }
 
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
         sys::socket::local_addr(fd)
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         self.spare.refuse_one(listener, answer)
     }
 

@@ -2,6 +2,7 @@
 //! descriptor.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::buffer::RECEIVE;
@@ -99,12 +100,12 @@ impl Spare {
     }
 
     /// [`Engine::refuse_one`] on a real listener.
-    pub(crate) fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    pub(crate) fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         if let Some(spare) = self.0.take() {
             sys::close(spare);
         }
         let refused = match sys::socket::accept(listener) {
-            Ok((fd, _)) => {
+            Ok((fd, peer)) => {
                 // What does not fit into an empty send buffer is lost: nobody waits here.
                 let _ = sys::socket::send(fd, answer, false);
                 // Bytes of the request that were read by nobody would turn the close into a reset
@@ -112,9 +113,9 @@ impl Spare {
                 let _ = sys::socket::shutdown(fd, Shutdown::Write);
                 let _ = sys::socket::discard(fd, RECEIVE);
                 sys::close(fd);
-                true
+                Some(peer)
             }
-            Err(_) => false,
+            Err(_) => None,
         };
         self.0 = sys::spare_descriptor().ok();
         refused

@@ -224,8 +224,10 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
             _ => None,
         };
         if !event.more {
-            self.acceptor
-                .accept_ended(&mut self.engine, &mut self.wheel, event.key, errno);
+            let (acceptor, engine) = (&mut self.acceptor, &mut self.engine);
+            for peer in acceptor.accept_ended(engine, &mut self.wheel, event.key, errno) {
+                self.with_service(|service, cx| service.refused(cx, peer));
+            }
         }
     }
 

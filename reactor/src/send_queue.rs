@@ -4,6 +4,8 @@
 //! buffer grows to several megabytes: a peer that reads steadily but slowly so looks as if it took
 //! nothing for many seconds. The acknowledgements tell otherwise.
 
+use std::num::NonZeroU64;
+
 use crate::engine::{Acknowledged, Fd};
 use crate::sys;
 
@@ -11,15 +13,19 @@ use crate::sys;
 /// follows asks for the bytes that are not acknowledged; `None`: nothing can be said of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendQueue {
-    /// Bytes in the queue when waiting began, or when last asked.
-    mark: Option<u64>,
+    /// One more than the bytes in the queue when waiting began, or when last asked.
+    mark: Option<NonZeroU64>,
+}
+
+fn mark(queued: u64) -> Option<NonZeroU64> {
+    NonZeroU64::new(queued.saturating_add(1))
 }
 
 impl SendQueue {
     /// There is no room to send, or not enough. Only the first time `queued` is asked.
     pub(crate) fn waits(&mut self, queued: impl FnOnce() -> Option<u64>) {
         if self.mark.is_none() {
-            self.mark = queued();
+            self.mark = queued().and_then(mark);
         }
     }
 
@@ -33,9 +39,9 @@ impl SendQueue {
         &mut self,
         queued: impl FnOnce() -> Option<u64>,
     ) -> Option<Acknowledged> {
-        let before = self.mark?;
+        let before = self.mark?.get() - 1;
         let left = queued()?;
-        self.mark = Some(left);
+        self.mark = mark(left);
         Some(Acknowledged {
             bytes: before.saturating_sub(left),
             left,

@@ -46,6 +46,10 @@ pub trait Service<E: Engine> {
     /// A new connection.
     fn incoming(&mut self, cx: &mut Context<'_, E>, incoming: Incoming);
 
+    /// A connection from `peer` was refused with the canned answer, because there is no descriptor for
+    /// it.
+    fn refused(&mut self, _cx: &mut Context<'_, E>, _peer: SocketAddr) {}
+
     /// An operation submitted by this service has reported.
     fn event(&mut self, cx: &mut Context<'_, E>, event: Event);
 

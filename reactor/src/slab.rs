@@ -108,6 +108,12 @@ impl<T> Slab<T> {
         self.entries.get_mut(index)
     }
 
+    /// The entry that is at a position now, whatever its generation: for links that are undone before an
+    /// entry goes.
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.entries.get_mut(index as usize)
+    }
+
     /// Takes the entry out, unless it has gone.
     pub fn remove(&mut self, token: Token) -> Option<T> {
         if !self.contains(token) {

@@ -363,7 +363,7 @@ impl Engine for UringEngine {
     }
 
     fn cancel(&mut self, op: OpId) {
-        self.cancel_op(op.0);
+        self.cancel_op(op.token());
     }
 
     fn turn(&mut self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
@@ -512,14 +512,16 @@ impl Engine for UringEngine {
     }
 
     fn is_pending(&self, op: OpId) -> bool {
-        self.ops.get(op.0).is_some_and(|op| op.stage != Stage::Over)
+        self.ops
+            .get(op.token())
+            .is_some_and(|op| op.stage != Stage::Over)
     }
 
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
         sys::socket::local_addr(fd)
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         self.spare.refuse_one(listener, answer)
     }
 

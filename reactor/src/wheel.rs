@@ -13,6 +13,7 @@
 //! Slots are doubly linked lists through the timers themselves, so nothing is allocated but for
 //! [`Wheel::insert`]; a bitmap per level finds the next slot without a search.
 
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use crate::engine::Key;
@@ -38,13 +39,14 @@ pub struct Wheel {
     elapsed: u64,
 }
 
+/// Each connection has one: packed.
 #[derive(Debug)]
 struct Timer {
-    key: Key,
     deadline: Option<Time>,
     filed: Option<Filed>,
-    previous: Option<Token>,
-    next: Option<Token>,
+    key: Key,
+    previous: Option<Link>,
+    next: Option<Link>,
 }
 
 /// Where a timer is filed.
@@ -52,15 +54,46 @@ struct Timer {
 struct Filed {
     /// The tick it was filed for, not before the tick of any deadline filed lazily since.
     tick: u64,
-    level: u8,
-    slot: u8,
+    place: SlotId,
+}
+
+/// A slot of a level.
+#[derive(Clone, Copy, Debug)]
+struct SlotId(NonZeroU16);
+
+impl SlotId {
+    fn new(level: usize, slot: usize) -> SlotId {
+        SlotId(NonZeroU16::MIN.saturating_add((level * SLOTS + slot) as u16))
+    }
+
+    fn level(self) -> usize {
+        usize::from(self.0.get() - 1) / SLOTS
+    }
+
+    fn slot(self) -> usize {
+        usize::from(self.0.get() - 1) % SLOTS
+    }
+}
+
+/// The position of a timer that is filed. It is unlinked before it goes, so no link outlives it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Link(NonZeroU32);
+
+impl Link {
+    fn to(index: u32) -> Link {
+        Link(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn index(self) -> u32 {
+        self.0.get() - 1
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
     /// Bit *n* is set if slot *n* has timers.
     occupied: u64,
-    heads: [Option<Token>; SLOTS],
+    heads: [Option<Link>; SLOTS],
 }
 
 impl Default for Wheel {
@@ -104,7 +137,10 @@ impl Wheel {
 
     /// Removes a timer.
     pub fn remove(&mut self, id: TimerId) {
-        self.unlink(id.0);
+        if !self.timers.contains(id.0) {
+            return;
+        }
+        self.unlink(id.0.index);
         self.timers.remove(id.0);
     }
 
@@ -121,10 +157,10 @@ impl Wheel {
             Some(filed) if filed.tick <= tick => {}
             Some(_) if planted::active(Bug::EarlierDeadlineIgnored) => {}
             Some(_) => {
-                self.unlink(id.0);
-                self.link(id.0, tick);
+                self.unlink(id.0.index);
+                self.link(id.0.index, tick);
             }
-            None => self.link(id.0, tick),
+            None => self.link(id.0.index, tick),
         }
     }
 
@@ -186,8 +222,8 @@ impl Wheel {
     fn work_off(&mut self, level: usize, slot: usize, now: u64, due: &mut Vec<Key>) {
         self.levels[level].occupied &= !(1 << slot);
         let mut cursor = self.levels[level].heads[slot].take();
-        while let Some(token) = cursor {
-            let Some(timer) = self.timers.get_mut(token) else {
+        while let Some(link) = cursor {
+            let Some(timer) = self.timers.at_mut(link.index()) else {
                 break;
             };
             cursor = timer.next.take();
@@ -201,54 +237,55 @@ impl Wheel {
                 timer.deadline = None;
                 due.push(timer.key);
             } else {
-                self.link(token, tick);
+                self.link(link.index(), tick);
             }
         }
     }
 
-    fn link(&mut self, token: Token, tick: u64) {
+    fn link(&mut self, index: u32, tick: u64) {
         let differing = tick ^ self.elapsed;
         let level = (u64::BITS - 1 - (differing | 1).leading_zeros()) / SLOT_BITS;
         let slot = (tick >> (SLOT_BITS * level)) as usize % SLOTS;
         let shelf = &mut self.levels[level as usize];
-        let next = shelf.heads[slot].replace(token);
+        let next = shelf.heads[slot].replace(Link::to(index));
         shelf.occupied |= 1 << slot;
-        if let Some(timer) = next.and_then(|next| self.timers.get_mut(next)) {
-            timer.previous = Some(token);
+        if let Some(timer) = self.linked(next) {
+            timer.previous = Some(Link::to(index));
         }
-        if let Some(timer) = self.timers.get_mut(token) {
-            timer.filed = Some(Filed {
-                tick,
-                level: level as u8,
-                slot: slot as u8,
-            });
+        if let Some(timer) = self.timers.at_mut(index) {
+            let place = SlotId::new(level as usize, slot);
+            timer.filed = Some(Filed { tick, place });
             timer.previous = None;
             timer.next = next;
         }
     }
 
-    fn unlink(&mut self, token: Token) {
-        let Some(timer) = self.timers.get_mut(token) else {
+    fn unlink(&mut self, index: u32) {
+        let Some(timer) = self.timers.at_mut(index) else {
             return;
         };
         let Some(filed) = timer.filed.take() else {
             return;
         };
         let (previous, next) = (timer.previous.take(), timer.next.take());
-        if let Some(timer) = next.and_then(|next| self.timers.get_mut(next)) {
+        if let Some(timer) = self.linked(next) {
             timer.previous = previous;
         }
-        if let Some(previous) = previous {
-            if let Some(timer) = self.timers.get_mut(previous) {
+        if previous.is_some() {
+            if let Some(timer) = self.linked(previous) {
                 timer.next = next;
             }
             return;
         }
-        let level = &mut self.levels[usize::from(filed.level)];
-        level.heads[usize::from(filed.slot)] = next;
+        let level = &mut self.levels[filed.place.level()];
+        level.heads[filed.place.slot()] = next;
         if next.is_none() {
-            level.occupied &= !(1 << filed.slot);
+            level.occupied &= !(1 << filed.place.slot());
         }
+    }
+
+    fn linked(&mut self, link: Option<Link>) -> Option<&mut Timer> {
+        self.timers.at_mut(link?.index())
     }
 }
 

@@ -21,12 +21,11 @@ use super::reload::{Cause, Reloads};
 use super::resolve::Resolver;
 use super::signals::{self, Meaning};
 use crate::args::ServeArgs;
-use crate::http::answer::{Answer, Rendering};
 use crate::policy::demand::{Demand, BACKLOG, BUFFERS};
 use crate::policy::settings::{EngineChoice, Settings};
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
-use crate::server::{Message, Server};
+use crate::server::{without_descriptor, Message, Server};
 
 /// How long the start waits for the list of containers: until then their requests get a 404.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -205,11 +204,9 @@ fn start(
     listeners: &[TcpListener],
     shared: &Arc<Shared>,
 ) -> io::Result<Pool<Message>> {
-    let mut refusal = Vec::new();
-    Answer::ConnectionLimit.write(&Rendering::CLOSE, &mut refusal);
     let mut config = PoolConfig {
         reactors: settings.worker_pool_size,
-        refusal,
+        refusal: without_descriptor(settings.explain_header),
         ..PoolConfig::default()
     };
     config.engine.buffers = BUFFERS;

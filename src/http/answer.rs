@@ -228,7 +228,7 @@ impl Answer {
             R::RouteFull => Answer::RouteFull,
             R::Denied | R::Blocked | R::AutoBlocked => Answer::AddressBlocked { retry_after: None },
             R::RateLimit => Answer::RateLimited { retry_after: 1 },
-            R::ConnectionLimit => Answer::ConnectionLimit,
+            R::ConnectionLimit | R::OutOfDescriptors => Answer::ConnectionLimit,
             R::AddressConnectionLimit => Answer::AddressConnectionLimit,
             R::HeaderDeadline => Answer::HeaderDeadline,
             R::RequestDeadline => Answer::RequestDeadline,

@@ -2,6 +2,7 @@
 //! `Forwarded` (RFC 7239), read from right to left, since only what stands at the right comes from
 //! a proxy that is known.
 
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::syntax::{decimal, is_token, trim_ows};
@@ -191,4 +192,75 @@ fn quoted_end(text: &[u8]) -> Option<usize> {
         }
     }
     None
+}
+
+/// Room for the text of any address: the longest has 45 bytes.
+pub const IP_ROOM: usize = 48;
+
+/// The text of an address; one of IPv4 in the clothes of IPv6 is shown as what it is.
+pub fn ip_text(ip: IpAddr, room: &mut [u8; IP_ROOM]) -> &[u8] {
+    let used = match ip.to_canonical() {
+        IpAddr::V4(ip) => put_ipv4(ip, room),
+        IpAddr::V6(ip) => {
+            let mut left = &mut room[..];
+            let _ = write!(left, "{ip}");
+            IP_ROOM - left.len()
+        }
+    };
+    room.get(..used).unwrap_or_default()
+}
+
+/// Writes at the front and returns the length. By hand: the two addresses of a forwarded head took
+/// 2,200 of its 23,400 instructions by way of `Display`.
+fn put_ipv4(ip: Ipv4Addr, room: &mut [u8; IP_ROOM]) -> usize {
+    let mut places = room.iter_mut();
+    let mut used = 0;
+    let mut put = |byte| {
+        if let Some(place) = places.next() {
+            *place = byte;
+            used += 1;
+        }
+    };
+    for (i, octet) in ip.octets().into_iter().enumerate() {
+        if i > 0 {
+            put(b'.');
+        }
+        if octet >= 100 {
+            put(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            put(b'0' + octet / 10 % 10);
+        }
+        put(b'0' + octet % 10);
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_rust_shows_them() {
+        for octet in 0..=255u8 {
+            for ip in [[octet, 0, 255, 1], [1, octet, 10, 99], [9, 100, 199, octet]] {
+                let ip = IpAddr::from(ip);
+                assert_eq!(ip_text(ip, &mut [0; IP_ROOM]), ip.to_string().as_bytes());
+            }
+        }
+        for ip in [
+            "::",
+            "2001:db8::1",
+            "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff",
+        ] {
+            let parsed = ip.parse().unwrap_or(IpAddr::from([0; 4]));
+            assert_eq!(ip_text(parsed, &mut [0; IP_ROOM]), ip.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_mapped_address_is_shown_as_ipv4() {
+        let mapped = "::ffff:192.0.2.1".parse().unwrap_or(IpAddr::from([0; 4]));
+        assert_eq!(ip_text(mapped, &mut [0; IP_ROOM]), b"192.0.2.1");
+    }
 }

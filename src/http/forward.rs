@@ -5,7 +5,7 @@ use super::framing::RequestBody;
 use super::path::{push_joined, trim_trailing_slashes};
 use super::request::{Expect, RequestHead, UpgradeAsked};
 use super::syntax::Version;
-use super::write::{push_field, push_length};
+use super::write::{push_field, push_length, Lines};
 
 /// How the body goes on to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,13 +97,18 @@ pub fn write_request_head(
     let upgrade = request.facts.upgrade == UpgradeAsked::Yes;
     let mut underscores = 0;
     let mut length_written = false;
-    for f in request.fields {
+    let mut lines = Lines::of(request.head, 0);
+    for (at, f) in request.fields.iter().enumerate() {
+        if request.plain.holds(at) && !request.nominates {
+            lines.push(out, f);
+            continue;
+        }
         match Name::of(f.name) {
             Name::Host => {}
-            Name::Upgrade if upgrade => push_field(out, f.name.as_bytes(), f.value),
+            Name::Upgrade if upgrade => lines.push(out, f),
             Name::ContentLength => {
                 if let (Some(n), false) = (length(request, forward), length_written) {
-                    push_length(out, f.name.as_bytes(), n);
+                    lines.push_length(out, f, n);
                     length_written = true;
                 }
             }
@@ -115,9 +120,10 @@ pub fn write_request_head(
             name if name.is_hop_by_hop() || name.is_set_by_toron() => {}
             _ if f.name.contains('_') => underscores += 1,
             _ if request.nominates && is_nominated(request.fields, f.name) => {}
-            _ => push_field(out, f.name.as_bytes(), f.value),
+            _ => lines.push(out, f),
         }
     }
+    lines.flush(out);
     push_own_fields(request, forward, out);
     if request.facts.body == RequestBody::Chunked && forward.framing == UpstreamFraming::AsReceived
     {
@@ -147,12 +153,13 @@ fn push_request_line(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: 
         out.push(b'?');
         out.extend_from_slice(query);
     }
-    out.extend_from_slice(b" HTTP/1.1\r\n");
     let host = match request.host {
         Some(authority) if forward.preserve_host => authority.as_bytes(),
         _ => forward.target_authority,
     };
-    push_field(out, b"Host", host);
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(host);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// The fields of R12: one line each, with what a trusted proxy said where that
@@ -172,16 +179,21 @@ fn push_own_fields(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: &m
             }
         }
     }
+    // Each piece ends the line before it.
     out.extend_from_slice(forward.peer_ip);
-    out.extend_from_slice(b"\r\n");
-    push_field(out, b"X-Real-IP", forward.client_ip);
+    out.extend_from_slice(b"\r\nX-Real-IP: ");
+    out.extend_from_slice(forward.client_ip);
     let (scheme, host) = public_origin(request, forward.trusted, forward.scheme);
     if !host.is_empty() {
-        push_field(out, b"X-Forwarded-Host", host);
+        out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
+        out.extend_from_slice(host);
     }
-    push_field(out, b"X-Forwarded-Proto", scheme);
+    out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+    out.extend_from_slice(scheme);
     push_prefix(given("x-forwarded-prefix"), forward.stripped, out);
-    push_field(out, b"X-Request-Id", forward.request_id);
+    out.extend_from_slice(b"\r\nX-Request-Id: ");
+    out.extend_from_slice(forward.request_id);
+    out.extend_from_slice(b"\r\n");
     if forward.via {
         let version: &[u8] = match request.facts.version {
             Version::Http11 => b"1.1 toron",
@@ -191,12 +203,13 @@ fn push_own_fields(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: &m
     }
 }
 
-/// A prefix that a trusted proxy has stripped before stands in front of ours.
+/// Ends a line and begins that of the prefix, if there is one. What a trusted proxy has stripped before
+/// stands in front of ours.
 fn push_prefix(outer: Option<&[u8]>, stripped: Option<&[u8]>, out: &mut Vec<u8>) {
     if outer.is_none() && stripped.is_none() {
         return;
     }
-    out.extend_from_slice(b"X-Forwarded-Prefix: ");
+    out.extend_from_slice(b"\r\nX-Forwarded-Prefix: ");
     match (outer, stripped) {
         (Some(outer), Some(own)) => {
             out.extend_from_slice(trim_trailing_slashes(outer));
@@ -204,7 +217,6 @@ fn push_prefix(outer: Option<&[u8]>, stripped: Option<&[u8]>, out: &mut Vec<u8>)
         }
         (outer, own) => out.extend_from_slice(outer.or(own).unwrap_or_default()),
     }
-    out.extend_from_slice(b"\r\n");
 }
 
 fn push_connection(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: &mut Vec<u8>) {

@@ -64,24 +64,37 @@ fn ipv6_len(text: &[u8]) -> Option<usize> {
     Some(close + 1)
 }
 
+/// Bytes of a `reg-name` (RFC 3986 section 3.2.2) that stand for themselves.
+const PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let symbols = b"-._~!$&'()*+,;=";
+    let mut i = 0;
+    while i < symbols.len() {
+        table[symbols[i] as usize] = true;
+        i += 1;
+    }
+    let mut b = 0;
+    while b < 128 {
+        if (b as u8).is_ascii_alphanumeric() {
+            table[b] = true;
+        }
+        b += 1;
+    }
+    table
+};
+
 fn reg_name_len(text: &[u8]) -> Option<usize> {
-    let len = text.iter().position(|&b| b == b':').unwrap_or(text.len());
-    let mut rest = text.get(..len)?;
-    if rest.is_empty() {
-        return None;
-    }
-    while let [b, tail @ ..] = rest {
-        rest = match (b, tail) {
-            (b'%', [a, b, tail @ ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => tail,
-            (b'-' | b'.' | b'_' | b'~', _) => tail,
-            (b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=', _) => {
-                tail
-            }
-            (b, _) if b.is_ascii_alphanumeric() => tail,
+    let mut len = 0;
+    loop {
+        let rest = text.get(len..)?;
+        let run = rest.iter().position(|&b| !PLAIN[usize::from(b)]);
+        len += run.unwrap_or(rest.len());
+        match text.get(len..)? {
+            [] | [b':', ..] => return (len > 0).then_some(len),
+            [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => len += 3,
             _ => return None,
-        };
+        }
     }
-    Some(len)
 }
 
 #[cfg(test)]

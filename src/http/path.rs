@@ -17,22 +17,36 @@ pub fn normalise<'a>(raw: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], R
     scratch.get(..len).ok_or(Reason::PathTooLong)
 }
 
+/// Classes of bytes, for [`is_plainly_normal`].
+const BAD: u8 = 1;
+const ESCAPE: u8 = 2;
+const DOT: u8 = 4;
+
+const CLASS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = match b as u8 {
+            b'#' | b'?' | b'\\' => BAD,
+            b'%' => ESCAPE,
+            b'.' => DOT,
+            b if b.is_ascii_graphic() => 0,
+            _ => BAD,
+        };
+        b += 1;
+    }
+    table
+};
+
 /// Whether nothing in `raw` can need work: no escape and no segment that begins
 /// with a dot.
 fn is_plainly_normal(raw: &[u8]) -> Result<bool, Reason> {
-    let mut plain = true;
-    let mut before = 0;
-    for &b in raw {
-        match b {
-            b'#' | b'?' | b'\\' => return Err(Reason::BadPathByte),
-            b'%' => plain = false,
-            b'.' if before == b'/' => plain = false,
-            b if !b.is_ascii_graphic() => return Err(Reason::BadPathByte),
-            _ => {}
-        }
-        before = b;
+    let classes = raw.iter().fold(0, |all, &b| all | CLASS[usize::from(b)]);
+    if classes & BAD != 0 {
+        return Err(Reason::BadPathByte);
     }
-    Ok(plain)
+    let dots = classes & DOT != 0 && raw.windows(2).any(|pair| pair == b"/.");
+    Ok(classes & ESCAPE == 0 && !dots)
 }
 
 fn rebuild(raw: &[u8], out: &mut [u8]) -> Result<usize, Reason> {

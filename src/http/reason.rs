@@ -252,6 +252,8 @@ reasons! {
     ConnectionLimit = "connection_limit" by Firewall,
     /// The client's address has `firewall.max_connections_per_ip` connections open.
     AddressConnectionLimit = "address_connection_limit" by Firewall,
+    /// toron has no descriptor left for the client's connection.
+    OutOfDescriptors = "out_of_descriptors" by Toron,
     /// The client's address was blocked by hand, and its open connections with it.
     BlockedByHand = "blocked_by_hand" by Firewall,
 

@@ -5,7 +5,7 @@ use super::framing::{never_has_body, towards_client, ResponseBody};
 use super::response::ResponseHead;
 use super::rewrite::Rewrite;
 use super::syntax::Version;
-use super::write::{push_field, push_length, push_persistence, push_status_line};
+use super::write::{push_field, push_persistence, push_status_line, Lines};
 
 /// What a relayed head depends on beside the response itself.
 #[derive(Clone, Copy, Debug)]
@@ -39,25 +39,37 @@ pub fn write_response_head(
     let facts = &response.facts;
     let body = towards_client(facts.body, reply.client);
     let keep_alive = reply.keep_alive && body != ResponseBody::UntilClose;
-    push_status_line(out, facts.status, response.reason.as_bytes());
     let length = announced_length(response);
     let mut length_written = false;
-    for f in response.fields {
+    let taken = status_line_len(response);
+    if taken == 0 {
+        push_status_line(out, facts.status, response.reason.as_bytes());
+    }
+    let mut lines = Lines::of(response.head, taken);
+    for (at, f) in response.fields.iter().enumerate() {
+        if response.plain.holds(at) && !response.nominates {
+            lines.push(out, f);
+            continue;
+        }
         let name = Name::of(f.name);
         match name {
-            Name::Upgrade if facts.is_switch() => push_field(out, f.name.as_bytes(), f.value),
+            Name::Upgrade if facts.is_switch() => lines.push(out, f),
             Name::ContentLength => {
                 if let (Some(n), false) = (length, length_written) {
-                    push_length(out, f.name.as_bytes(), n);
+                    lines.push_length(out, f, n);
                     length_written = true;
                 }
             }
             name if name.is_hop_by_hop() => {}
             _ if response.nominates && is_nominated(response.fields, f.name) => {}
-            Name::Location | Name::SetCookie => push_rewritten(facts.status, f, name, reply, out),
-            _ => push_field(out, f.name.as_bytes(), f.value),
+            Name::Location | Name::SetCookie if reply.rewrite.is_some() => {
+                lines.flush(out);
+                push_rewritten(facts.status, f, name, reply, out);
+            }
+            _ => lines.push(out, f),
         }
     }
+    lines.flush(out);
     if reply.via {
         let via: &[u8] = match facts.version {
             Version::Http11 => b"1.1 toron",
@@ -75,6 +87,21 @@ pub fn write_response_head(
     }
     out.extend_from_slice(b"\r\n");
     Promised { body, keep_alive }
+}
+
+/// The length of the status line where it stands as toron writes it, so that it can be copied; else 0.
+fn status_line_len(response: &ResponseHead<'_, '_>) -> usize {
+    const BEHIND_CODE: usize = b"HTTP/1.1 200 ".len();
+    let end = BEHIND_CODE + response.reason.len();
+    let is_exact = !response.reason.is_empty()
+        && response.head.starts_with(b"HTTP/1.1 ")
+        && response.head.get(BEHIND_CODE..end) == Some(response.reason.as_bytes())
+        && response.head.get(end..end + 2) == Some(b"\r\n");
+    if is_exact {
+        end + 2
+    } else {
+        0
+    }
 }
 
 /// The `Content-Length` that goes along: the body's own, or for HEAD and 304 the

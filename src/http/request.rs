@@ -1,13 +1,13 @@
 //! A request head: httparse for the cutting, strict checks (I4, I6) around it.
 
-use super::field::{self, FieldSlot, Name};
+use super::field::{self, FieldSlot, Name, Plain};
 use super::framing::{FramingFields, RequestBody};
 use super::host::Authority;
 use super::method::Method;
 use super::reason::Reason;
 use super::request_line::{RequestLine, Target};
-use super::scan;
-use super::syntax::{list, Version};
+use super::scan::{self, HeadScanner, Scan};
+use super::syntax::{has_byte, list, Version};
 
 /// Limits on a head beyond its size in bytes, which the caller's buffer sets.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,9 @@ pub struct RequestHead<'b, 'f> {
     pub query: Option<&'b [u8]>,
     /// The authority asked for; only an HTTP/1.0 request may have none.
     pub host: Option<Authority<'b>>,
+    pub(super) head: &'b [u8],
     pub(super) fields: &'f [httparse::Header<'b>],
+    pub(super) plain: Plain,
     pub(super) nominates: bool,
 }
 
@@ -104,24 +106,20 @@ impl<'b, 'f> RequestHead<'b, 'f> {
 
 /// Parses `head`, exactly the bytes of one head as found by
 /// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes
-/// here, wherever the bytes came from; only the reason code is then less exact.
+/// here, wherever the bytes came from.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     limits: &HeadLimits,
     slots: &'f mut [FieldSlot<'b>],
 ) -> Result<RequestHead<'b, 'f>, Reason> {
-    if !scan::has_strict_lines(head) {
-        return Err(Reason::BadHead);
-    }
-    let line = RequestLine::cut(head)?;
     let room = limits.max_fields.min(slots.len());
     let mut parsed = httparse::Request::new(&mut []);
-    match parsed.parse_with_uninit_headers(head, slots.get_mut(..room).unwrap_or_default()) {
-        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
-        Ok(_) => return Err(Reason::BadHead),
-        Err(httparse::Error::TooManyHeaders) => return Err(Reason::TooManyFields),
-        Err(_) => return Err(Reason::BadHead),
-    }
+    let outcome = parsed.parse_with_uninit_headers(head, slots.get_mut(..room).unwrap_or_default());
+    let whole = outcome == Ok(httparse::Status::Complete(head.len()));
+    let line = RequestLine::parsed(&parsed);
+    let Some(line) = line.filter(|_| whole && scan::has_strict_lines(head)) else {
+        return Err(fault(head, outcome.err()));
+    };
     let fields: &'f [httparse::Header<'b>] = parsed.headers;
     let survey = Survey::of(head, fields);
     let goal = line.goal()?;
@@ -132,9 +130,25 @@ pub fn parse<'b, 'f>(
         path: goal.path,
         query: goal.query,
         host: survey.host(line.version, &goal.target)?,
+        head,
         fields,
+        plain: survey.plain,
         nominates: survey.nominates,
     })
+}
+
+/// What is wrong with a head that does not pass: what the scanner says, then the request line, then
+/// what the parser minds.
+#[cold]
+fn fault(head: &[u8], error: Option<httparse::Error>) -> Reason {
+    if let Scan::Bad(reason) = HeadScanner::request().scan(head) {
+        return reason;
+    }
+    match (RequestLine::cut(head), error) {
+        (Err(reason), _) => reason,
+        (Ok(_), Some(httparse::Error::TooManyHeaders)) => Reason::TooManyFields,
+        (Ok(_), _) => Reason::BadHead,
+    }
 }
 
 /// One pass over the fields.
@@ -150,6 +164,7 @@ struct Survey<'b> {
     upgrade: UpgradeAsked,
     expect: Expect,
     te_trailers: bool,
+    plain: Plain,
 }
 
 impl<'b> Survey<'b> {
@@ -166,14 +181,15 @@ impl<'b> Survey<'b> {
             upgrade: UpgradeAsked::No,
             expect: Expect::None,
             te_trailers: false,
+            plain: Plain::default(),
         };
-        for f in fields {
-            survey.take(head, f);
+        for (at, f) in fields.iter().enumerate() {
+            survey.take(head, at, f);
         }
         survey
     }
 
-    fn take(&mut self, head: &'b [u8], f: &httparse::Header<'b>) {
+    fn take(&mut self, head: &'b [u8], at: usize, f: &httparse::Header<'b>) {
         match Name::of(f.name) {
             Name::Host => {
                 self.hosts += 1;
@@ -183,12 +199,15 @@ impl<'b> Survey<'b> {
             Name::TransferEncoding => {
                 self.framing.transfer_encoding(field::untrimmed(head, f));
             }
+            // What most clients send.
+            Name::Connection if f.value == b"keep-alive" => self.option(f.value),
             Name::Connection => list(f.value).for_each(|option| self.option(option)),
             Name::Upgrade => list(f.value).for_each(|protocol| self.protocol(protocol)),
             Name::Expect => self.expectation(f.value),
             Name::Te => {
                 self.te_trailers |= list(f.value).any(|t| t.eq_ignore_ascii_case(b"trailers"));
             }
+            Name::Other if !has_byte(f.name.as_bytes(), b'_') => self.plain.add(at),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@
 use super::host::Authority;
 use super::method::Method;
 use super::reason::Reason;
-use super::syntax::{visible_run, Version};
+use super::syntax::{has_byte, visible_run, Version};
 
 /// The form of the request target (RFC 9112 section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,20 @@ pub(super) struct RequestLine<'b> {
 }
 
 impl<'b> RequestLine<'b> {
-    /// Cuts the first line of a head that the scanner has passed.
+    /// The line as the parser has found it; `None` if it takes what this does not.
+    pub(super) fn parsed(parsed: &httparse::Request<'_, 'b>) -> Option<Self> {
+        let target = parsed.path?.as_bytes();
+        (visible_run(target) == target.len()).then_some(Self {
+            method: parsed.method?.as_bytes(),
+            target,
+            version: match parsed.version? {
+                1 => Version::Http11,
+                _ => Version::Http10,
+            },
+        })
+    }
+
+    /// Cuts the first line of a head, to say what is wrong with it.
     pub(super) fn cut(head: &'b [u8]) -> Result<Self, Reason> {
         let line = head.split(|&b| b == b'\r').next().unwrap_or_default();
         let mut parts = line.split(|&b| b == b' ');
@@ -60,7 +73,7 @@ impl<'b> RequestLine<'b> {
         if method == Method::Connect {
             return Err(Reason::ConnectMethod);
         }
-        if target.contains(&b'#') {
+        if has_byte(target, b'#') {
             return Err(Reason::FragmentInTarget);
         }
         match target {
@@ -98,6 +111,9 @@ fn version_of(text: &[u8]) -> Result<Version, Reason> {
 }
 
 fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    if !has_byte(target, b'?') {
+        return (target, None);
+    }
     match target.iter().position(|&b| b == b'?') {
         Some(at) => (target.get(..at).unwrap_or_default(), target.get(at + 1..)),
         None => (target, None),

@@ -1,11 +1,12 @@
 //! A response head from an upstream. Whatever is wrong with it is one and the
 //! same answer to the client (502).
 
-use super::field::{self, FieldSlot, Name};
+use super::field::{self, FieldSlot, Name, Plain};
 use super::framing::{FramingFields, ResponseBody};
 use super::method::Method;
 use super::reason::Reason;
 use super::request::{self, RequestFacts, UpgradeAsked};
+use super::scan::{HeadScanner, Scan};
 use super::syntax::{decimal, list, trim_ows, Version};
 
 /// Most bytes of a response head (I27).
@@ -76,7 +77,9 @@ pub struct ResponseHead<'b, 'f> {
     pub facts: ResponseFacts,
     /// The reason phrase as sent; empty when it holds other than ASCII.
     pub reason: &'b str,
+    pub(super) head: &'b [u8],
     pub(super) fields: &'f [httparse::Header<'b>],
+    pub(super) plain: Plain,
     pub(super) nominates: bool,
 }
 
@@ -96,29 +99,22 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
-/// [`HeadScanner`](super::HeadScanner).
+/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes here.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     asked: Asked,
     slots: &'f mut [FieldSlot<'b>],
 ) -> Result<ResponseHead<'b, 'f>, Reason> {
-    if !head.starts_with(b"HTTP/") {
-        return Err(Reason::BadStatusLine);
-    }
     let mut parsed = httparse::Response::new(&mut []);
     let outcome = httparse::ParserConfig::default().parse_response_with_uninit_headers(
         &mut parsed,
         head,
         slots,
     );
-    match outcome {
-        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
-        Ok(_) => return Err(Reason::ResponseHead),
-        Err(httparse::Error::TooManyHeaders) => return Err(Reason::ResponseHeadTooLarge),
-        Err(httparse::Error::Version | httparse::Error::Status) => {
-            return Err(Reason::BadStatusLine)
-        }
-        Err(_) => return Err(Reason::ResponseHead),
+    // The parser would skip empty lines in front.
+    let whole = outcome == Ok(httparse::Status::Complete(head.len()));
+    if !(whole && head.starts_with(b"HTTP/")) {
+        return Err(fault(head, outcome.err()));
     }
     let status = parsed.code.unwrap_or(0);
     let version = match parsed.version {
@@ -130,9 +126,25 @@ pub fn parse<'b, 'f>(
     Ok(ResponseHead {
         facts: survey.facts(status, version, asked)?,
         reason: parsed.reason.unwrap_or(""),
+        head,
         fields,
+        plain: survey.plain,
         nominates: survey.nominates,
     })
+}
+
+/// What is wrong with a head that does not pass: what the scanner says, then what the parser minds.
+#[cold]
+fn fault(head: &[u8], error: Option<httparse::Error>) -> Reason {
+    if let Scan::Bad(reason) = HeadScanner::response().scan(head) {
+        return reason;
+    }
+    match error {
+        Some(httparse::Error::TooManyHeaders) => Reason::ResponseHeadTooLarge,
+        Some(httparse::Error::Version | httparse::Error::Status) => Reason::BadStatusLine,
+        _ if !head.starts_with(b"HTTP/") => Reason::BadStatusLine,
+        _ => Reason::ResponseHead,
+    }
 }
 
 #[derive(Default)]
@@ -144,18 +156,19 @@ struct Survey {
     keep_alive: bool,
     timeout: Option<u64>,
     event_stream: bool,
+    plain: Plain,
 }
 
 impl Survey {
     fn of(head: &[u8], fields: &[httparse::Header<'_>]) -> Self {
         let mut survey = Survey::default();
-        for f in fields {
-            survey.take(head, f);
+        for (at, f) in fields.iter().enumerate() {
+            survey.take(head, at, f);
         }
         survey
     }
 
-    fn take<'b>(&mut self, head: &'b [u8], f: &httparse::Header<'b>) {
+    fn take<'b>(&mut self, head: &'b [u8], at: usize, f: &httparse::Header<'b>) {
         match Name::of(f.name) {
             Name::ContentLength => self.framing.content_length(f.value),
             Name::TransferEncoding => self.framing.transfer_encoding(field::untrimmed(head, f)),
@@ -170,8 +183,15 @@ impl Survey {
                 }
             }
             Name::KeepAlive => self.timeout = list(f.value).find_map(keep_alive_timeout),
-            Name::ContentType => self.event_stream |= is_event_stream(f.value),
-            Name::XAccelBuffering => self.event_stream |= f.value.eq_ignore_ascii_case(b"no"),
+            Name::ContentType => {
+                self.event_stream |= is_event_stream(f.value);
+                self.plain.add(at);
+            }
+            Name::XAccelBuffering => {
+                self.event_stream |= f.value.eq_ignore_ascii_case(b"no");
+                self.plain.add(at);
+            }
+            Name::Other => self.plain.add(at),
             _ => {}
         }
     }

@@ -132,6 +132,20 @@ impl HeadScanner {
         }
     }
 
+    /// The same for a caller that parses what is complete: a head of at most `most` bytes that has
+    /// come whole at first sight is only looked for its end. The parsers let nothing pass that
+    /// `scan` refuses, and then give the reason that it has. Scanning as well took a seventh of all
+    /// instructions of a small request.
+    pub fn find(&mut self, bytes: &[u8], most: usize) -> Scan {
+        // Empty lines in front of a request are for `scan`.
+        if self.pos == 0 && bytes.first().is_some_and(|&b| is_tchar(b)) {
+            if let Some(len) = end(bytes).filter(|&len| len <= most) {
+                return Scan::Complete { skip: 0, len };
+            }
+        }
+        self.scan(bytes)
+    }
+
     fn lenient(&self) -> bool {
         self.first != State::Start
     }
@@ -192,6 +206,15 @@ impl HeadScanner {
             (_, _) => Reason::ControlByte,
         }
     }
+}
+
+/// Where the first empty line of well-formed lines ends.
+fn end(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', bytes).find_map(|at| match bytes.get(at + 1..)? {
+        [b'\r', b'\n', ..] => Some(at + 3),
+        [b'\n', ..] => Some(at + 2),
+        _ => None,
+    })
 }
 
 fn protocol(i: u8, b: u8) -> Result<State, Reason> {

@@ -99,6 +99,24 @@ pub fn text_run(s: &[u8]) -> usize {
     )
 }
 
+/// Whether `b` is among the bytes of `s`, eight at a time.
+#[inline]
+pub fn has_byte(s: &[u8], b: u8) -> bool {
+    let word = |w: [u8; 8]| equal(u64::from_le_bytes(w), b);
+    match s.last_chunk::<8>() {
+        Some(&last) => {
+            let whole = s.chunks_exact(8).fold(0, |found, w| {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(w);
+                found | word(bytes)
+            });
+            // The last word may overlap the one before.
+            whole | word(last) != 0
+        }
+        None => s.contains(&b),
+    }
+}
+
 /// `s` without optional white space (SP, HTAB) at both ends.
 pub fn trim_ows(s: &[u8]) -> &[u8] {
     let blank = |b: &u8| *b == b' ' || *b == b'\t';
@@ -119,15 +137,26 @@ pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// A number of digits only that fits 64 bits; anything else is `None`.
 pub fn decimal(s: &[u8]) -> Option<u64> {
-    if s.is_empty() {
-        return None;
-    }
-    s.iter().try_fold(0u64, |n, &b| {
-        if !b.is_ascii_digit() {
-            return None;
+    match s.len() {
+        0 => None,
+        // 19 digits cannot overflow.
+        1..=19 => {
+            let (n, worst) = s.iter().fold((0u64, 0u8), |(n, worst), &b| {
+                let digit = b.wrapping_sub(b'0');
+                (
+                    n.wrapping_mul(10).wrapping_add(u64::from(digit)),
+                    worst.max(digit),
+                )
+            });
+            (worst <= 9).then_some(n)
         }
-        n.checked_mul(10)?.checked_add(u64::from(b - b'0'))
-    })
+        _ => s.iter().try_fold(0u64, |n, &b| {
+            if !b.is_ascii_digit() {
+                return None;
+            }
+            n.checked_mul(10)?.checked_add(u64::from(b - b'0'))
+        }),
+    }
 }
 
 /// Appends `n` in decimal.
@@ -165,6 +194,21 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_is_found_at_every_offset_of_every_length() {
+        for len in 0..20 {
+            for b in [0, b'_', 0x7f, 0x80, 0xff] {
+                let mut s = vec![b ^ 1; len];
+                assert!(!has_byte(&s, b), "{b:#x} in {len}");
+                for at in 0..len {
+                    s[at] = b;
+                    assert!(has_byte(&s, b), "{b:#x} at {at} of {len}");
+                    s[at] = b ^ 0x80;
+                }
+            }
+        }
+    }
+
+    #[test]
     fn lists_and_numbers() {
         let items: Vec<_> = list(b" a ,\tb,, c").collect();
         assert_eq!(items, [b"a", b"b", b"c"]);
@@ -172,6 +216,15 @@ mod tests {
         assert_eq!(decimal(b"18446744073709551616"), None);
         assert_eq!(decimal(b""), None);
         assert_eq!(decimal(b"+5"), None);
+        assert_eq!(
+            decimal(b"9999999999999999999"),
+            Some(9_999_999_999_999_999_999)
+        );
+        assert_eq!(decimal(b"00000000000000000000007"), Some(7));
+        for b in (0..=255).filter(|b: &u8| !b.is_ascii_digit()) {
+            assert_eq!(decimal(&[b'1', b]), None, "{b:#x}");
+            assert_eq!(decimal(&[b; 20]), None, "{b:#x}");
+        }
         for n in [0, 7, 10, 65536, u64::MAX] {
             let mut out = Vec::new();
             push_decimal(&mut out, n);

@@ -1,6 +1,8 @@
 //! The lines that written heads are made of.
 
-use super::syntax::{push_decimal, Version};
+use std::ops::Range;
+
+use super::syntax::{decimal, push_decimal, Version};
 
 /// Appends one field line.
 pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -8,6 +10,71 @@ pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Field lines of a received head on their way into a new one. Lines that stand one behind the other
+/// there, and look as toron would write them, go in one piece.
+pub(super) struct Lines<'b> {
+    head: &'b [u8],
+    run: Range<usize>,
+}
+
+impl<'b> Lines<'b> {
+    /// Of `head`, from which the fields were parsed; its first `taken` bytes are taken already.
+    pub(super) fn of(head: &'b [u8], taken: usize) -> Self {
+        Lines {
+            head,
+            run: 0..taken,
+        }
+    }
+
+    /// Takes a field whose value is the number `n`, which is written without leading zeros.
+    #[inline]
+    pub(super) fn push_length(&mut self, out: &mut Vec<u8>, field: &httparse::Header<'b>, n: u64) {
+        let is_exact = !matches!(field.value, [b'0', _, ..]) && decimal(field.value) == Some(n);
+        if is_exact {
+            return self.push(out, field);
+        }
+        self.flush(out);
+        push_length(out, field.name.as_bytes(), n);
+    }
+
+    /// Takes a field. Its line is not in `out` before [`Lines::flush`].
+    #[inline]
+    pub(super) fn push(&mut self, out: &mut Vec<u8>, field: &httparse::Header<'b>) {
+        match self.line_of(field) {
+            Some(line) if line.start == self.run.end => self.run.end = line.end,
+            Some(line) => {
+                self.flush(out);
+                self.run = line;
+            }
+            None => {
+                self.flush(out);
+                push_field(out, field.name.as_bytes(), field.value);
+            }
+        }
+    }
+
+    /// Appends what was taken.
+    #[inline]
+    pub(super) fn flush(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head.get(self.run.clone()).unwrap_or_default());
+        self.run = 0..0;
+    }
+
+    /// Where the line of a field stands, if it is written with one space and no more.
+    #[inline]
+    fn line_of(&self, field: &httparse::Header<'b>) -> Option<Range<usize>> {
+        let place = |at: *const u8| (at as usize).wrapping_sub(self.head.as_ptr() as usize);
+        let start = place(field.name.as_ptr());
+        let colon = start.wrapping_add(field.name.len());
+        let value = place(field.value.as_ptr());
+        let end = value.wrapping_add(field.value.len());
+        let is_exact = value == colon.wrapping_add(2)
+            && self.head.get(colon..value) == Some(b": ")
+            && self.head.get(end..end.wrapping_add(2)) == Some(b"\r\n");
+        is_exact.then(|| start..end.wrapping_add(2))
+    }
 }
 
 /// Appends a field whose value is a number.

@@ -16,7 +16,7 @@ pub mod discovery;
 pub mod explain;
 pub mod firewall;
 pub mod limit;
-mod map;
+pub(crate) mod map;
 pub mod memory;
 pub mod origin;
 pub mod pool;

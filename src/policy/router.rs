@@ -21,8 +21,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::map::{Fnv, Key, Map};
+use self::entries::{Entries, Entry};
+use self::few::Few;
+use self::group::{Group, Names};
+use super::map::Fnv;
 use super::settings::{HostPattern, Route, Source};
+
+mod entries;
+mod few;
+mod group;
 
 /// Most different methods in one table; what [`Allow`] can hold.
 pub const MAX_METHODS: usize = 64;
@@ -45,57 +52,34 @@ pub struct Table {
 #[derive(Debug, Default)]
 struct Node {
     /// One segment further.
-    children: Map<Key, u32>,
+    children: Few<u32>,
     /// The nearest shorter prefix that has routes.
     parent: Option<u32>,
-    exact: Map<Key, Block>,
-    wildcard: Map<Key, Block>,
+    /// Of routes that name a host.
+    hosts: Option<Box<Hosts>>,
     any: Block,
+}
+
+/// The routes of one prefix by their hosts.
+#[derive(Debug, Default)]
+struct Hosts {
+    exact: Few<Block>,
+    wildcard: Few<Block>,
 }
 
 impl Node {
     fn is_empty(&self) -> bool {
-        self.exact.is_empty()
-            && self.wildcard.is_empty()
-            && self.any.groups.is_empty()
-            && self.any.plain.is_empty()
+        self.hosts.is_none() && self.any.groups.is_empty() && self.any.plain.is_empty()
     }
 }
 
 /// The routes of one prefix and host.
 #[derive(Debug, Default)]
 struct Block {
-    /// With a port first, then by falling number of fields.
+    /// By [`Group::rank`].
     groups: Vec<Group>,
     /// Routes that ask for neither port nor fields, which match last: in most tables all of them.
-    plain: Vec<Entry>,
-}
-
-/// A route in the table.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Index into `routes`.
-    id: u32,
-    /// The set of its methods; 0 is any.
-    methods: u64,
-}
-
-/// The routes of a block that ask for the same field names (and port).
-#[derive(Debug)]
-struct Group {
-    port: Option<u16>,
-    /// Lower-case, sorted.
-    names: Vec<String>,
-    values: Values,
-}
-
-/// The entries of a group by the values that they ask for; entries with rising ids.
-#[derive(Debug)]
-enum Values {
-    /// Of the one field.
-    One(Map<Key, Vec<Entry>>),
-    /// By hash of the values in the order of the names, which the route must confirm.
-    Several(Map<u64, Vec<Entry>>),
+    plain: Entries,
 }
 
 /// What became of a look-up.
@@ -291,13 +275,6 @@ fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|segment| !segment.is_empty())
 }
 
-/// A value as part of the hash of a group; the 0xff that no field value may hold keeps
-/// `ab`, `c` and `a`, `bc` apart.
-fn feed(hash: &mut Fnv, value: &[u8]) {
-    hash.write(value);
-    hash.write(&[0xff]);
-}
-
 impl Table {
     /// All routes, in order of matching.
     #[must_use]
@@ -372,24 +349,40 @@ impl Table {
     where
         H: Fn(&str) -> Option<&'r [u8]>,
     {
-        if let Some(block) = node.exact.get(request.host) {
+        let named = node.hosts.as_deref();
+        named
+            .and_then(|hosts| self.lookup_host(hosts, request, allow))
+            .or_else(|| self.lookup_block(&node.any, request, allow))
+    }
+
+    /// Among the routes that name a host.
+    fn lookup_host<'r, H>(
+        &self,
+        hosts: &Hosts,
+        request: &Request<'_, H>,
+        allow: &mut u64,
+    ) -> Option<&Arc<Route>>
+    where
+        H: Fn(&str) -> Option<&'r [u8]>,
+    {
+        if let Some(block) = hosts.exact.get(request.host) {
             if let Some(route) = self.lookup_block(block, request, allow) {
                 return Some(route);
             }
         }
-        if !node.wildcard.is_empty() {
+        if !hosts.wildcard.is_empty() {
             let dots = request.host.iter().enumerate().filter(|(_, &b)| b == b'.');
             // A dot in front has no label before it.
             for (dot, _) in dots.filter(|&(dot, _)| dot > 0) {
                 let suffix = request.host.get(dot + 1..).unwrap_or_default();
-                if let Some(block) = node.wildcard.get(suffix) {
+                if let Some(block) = hosts.wildcard.get(suffix) {
                     if let Some(route) = self.lookup_block(block, request, allow) {
                         return Some(route);
                     }
                 }
             }
         }
-        self.lookup_block(&node.any, request, allow)
+        None
     }
 
     fn lookup_block<'r, H>(
@@ -410,40 +403,20 @@ impl Table {
             if group.port.is_some_and(|port| request.port != Some(port)) {
                 continue;
             }
-            let found = self.lookup_group(group, request, allow);
+            let found = group.find(request.header, |id| self.route(id), request.method, allow);
             if let Some(id) = found.filter(|&id| best.is_none_or(|(_, best)| id < best)) {
                 best = Some((group, id));
             }
         }
         let id = match best {
             Some((_, id)) => id,
-            None => first_with(&block.plain, request.method, allow, |_| true)?,
+            None => block.plain.first_with(request.method, allow, |_| true)?,
         };
         self.routes.get(id as usize)
     }
 
-    fn lookup_group<'r, H>(
-        &self,
-        group: &Group,
-        request: &Request<'_, H>,
-        allow: &mut u64,
-    ) -> Option<u32>
-    where
-        H: Fn(&str) -> Option<&'r [u8]>,
-    {
-        match &group.values {
-            Values::One(entries) => {
-                let entries = entries.get((request.header)(group.names.first()?)?)?;
-                first_with(entries, request.method, allow, |_| true)
-            }
-            Values::Several(entries) => {
-                let entries = entries.get(&group.hash(request.header)?)?;
-                first_with(entries, request.method, allow, |id| {
-                    let route = self.routes.get(id as usize);
-                    route.is_some_and(|route| group.holds(route, request.header))
-                })
-            }
-        }
+    fn route(&self, id: u32) -> Option<&Route> {
+        self.routes.get(id as usize).map(|route| &**route)
     }
 
     /// The bit of a method; 0 if no route names it.
@@ -463,6 +436,7 @@ impl Table {
         methods.dedup();
         self.methods = methods;
         self.nodes = vec![Node::default()];
+        let mut all_names = HashSet::new();
         for (id, route) in (0..).zip(&self.routes) {
             let methods = route
                 .methods
@@ -472,17 +446,20 @@ impl Table {
                 continue;
             }
             let node = node_of(&mut self.nodes, route.prefix.as_bytes());
-            let (block, port) = match &route.host {
-                HostPattern::Any => (&mut node.any, None),
-                HostPattern::Wildcard { suffix, port } => (
-                    node.wildcard.entry(suffix.as_bytes().into()).or_default(),
-                    *port,
-                ),
-                HostPattern::Exact { name, port } => {
-                    (node.exact.entry(name.as_bytes().into()).or_default(), *port)
+            let entry = Entry { id, methods };
+            let names = shared(&mut all_names, route);
+            let add = |port| move |block: &mut Block| block.add(entry, route, port, names);
+            match &route.host {
+                HostPattern::Any => add(None)(&mut node.any),
+                HostPattern::Wildcard { suffix, port } => {
+                    let hosts = node.hosts.get_or_insert_default();
+                    hosts.wildcard.change(suffix.as_bytes(), add(*port));
                 }
-            };
-            block.add(Entry { id, methods }, route, port);
+                HostPattern::Exact { name, port } => {
+                    let hosts = node.hosts.get_or_insert_default();
+                    hosts.exact.change(name.as_bytes(), add(*port));
+                }
+            }
         }
         // A parent was made before its children.
         for at in 0..self.nodes.len() {
@@ -504,32 +481,31 @@ impl Table {
     }
 }
 
-/// The first entry that takes the method and for which `holds`; methods of those that only lack
-/// the method go into `allow`.
-fn first_with(
-    entries: &[Entry],
-    method: u64,
-    allow: &mut u64,
-    holds: impl Fn(u32) -> bool,
-) -> Option<u32> {
-    for entry in entries.iter().filter(|entry| holds(entry.id)) {
-        if entry.methods == 0 || entry.methods & method != 0 {
-            return Some(entry.id);
-        }
-        *allow |= entry.methods;
+/// The names of the fields that a route asks for, the same for all that ask for the same ones.
+fn shared(all: &mut HashSet<Names>, route: &Route) -> Names {
+    let names = route
+        .headers
+        .iter()
+        .map(|(name, _)| name.to_ascii_lowercase());
+    let names: Names = names.collect();
+    if let Some(known) = all.get(&names) {
+        return known.clone();
     }
-    None
+    all.insert(names.clone());
+    names
 }
 
 /// The node of a prefix, made if need be.
 fn node_of<'n>(nodes: &'n mut Vec<Node>, prefix: &[u8]) -> &'n mut Node {
     let mut at = 0;
     for segment in segments(prefix) {
-        let next = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        let child = *nodes[at].children.entry(segment.into()).or_insert(next);
-        if child == next {
+        let known = nodes[at].children.get(segment).copied();
+        let child = known.unwrap_or_else(|| {
+            let next = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+            nodes[at].children.change(segment, |child| *child = next);
             nodes.push(Node::default());
-        }
+            next
+        });
         at = child as usize;
     }
     &mut nodes[at]
@@ -537,67 +513,19 @@ fn node_of<'n>(nodes: &'n mut Vec<Node>, prefix: &[u8]) -> &'n mut Node {
 
 impl Block {
     /// Entries come in rising order of their ids.
-    fn add(&mut self, entry: Entry, route: &Route, port: Option<u16>) {
+    fn add(&mut self, entry: Entry, route: &Route, port: Option<u16>, names: Names) {
         if route.headers.is_empty() && port.is_none() {
             self.plain.push(entry);
             return;
         }
-        let names: Vec<String> = route
-            .headers
-            .iter()
-            .map(|(name, _)| name.to_ascii_lowercase())
-            .collect();
-        let found = self
-            .groups
-            .iter()
-            .position(|g| g.port == port && g.names == names);
+        let found = self.groups.iter().position(|g| g.asks_for(port, &names));
         let at = found.unwrap_or_else(|| {
-            let values = match names.len() {
-                1 => Values::One(Map::default()),
-                _ => Values::Several(Map::default()),
-            };
-            let group = Group {
-                port,
-                names,
-                values,
-            };
+            let group = Group::new(port, names);
             let at = self.groups.partition_point(|g| g.rank() <= group.rank());
             self.groups.insert(at, group);
             at
         });
-        let values = || route.headers.iter().map(|(_, value)| value.as_bytes());
-        let entries = match &mut self.groups[at].values {
-            Values::One(map) => map
-                .entry(values().next().unwrap_or_default().into())
-                .or_default(),
-            Values::Several(map) => {
-                let mut hash = Fnv::default();
-                values().for_each(|value| feed(&mut hash, value));
-                map.entry(hash.finish()).or_default()
-            }
-        };
-        entries.push(entry);
-    }
-}
-
-impl Group {
-    fn rank(&self) -> (bool, Reverse<usize>) {
-        (self.port.is_none(), Reverse(self.names.len()))
-    }
-
-    /// The hash of the request's values; `None` if a field is absent.
-    fn hash<'r>(&self, header: impl Fn(&str) -> Option<&'r [u8]>) -> Option<u64> {
-        let mut hash = Fnv::default();
-        for name in &self.names {
-            feed(&mut hash, header(name)?);
-        }
-        Some(hash.finish())
-    }
-
-    /// Whether the request has the fields of `route` (the hash may lie).
-    fn holds<'r>(&self, route: &Route, header: impl Fn(&str) -> Option<&'r [u8]>) -> bool {
-        let mut pairs = self.names.iter().zip(&route.headers);
-        pairs.all(|(name, (_, value))| header(name) == Some(value.as_bytes()))
+        self.groups[at].add(entry, route);
     }
 }
 

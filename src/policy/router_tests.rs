@@ -314,6 +314,33 @@ fn r3_values_cost_the_same_however_many_there_are() {
     assert_eq!(asked(10), asked(10_000));
 }
 
+/// Values that are too long to be one key, beside some that are not.
+#[test]
+fn r1_long_values_of_several_fields_are_told_apart() {
+    let long = |end: &str| format!("{}{end}", "v".repeat(200));
+    let text = |a: &str, b: &str| format!("h|/a||A={a},B={b}");
+    let pairs = [
+        (long("1"), long("2")),
+        (long("1"), long("3")),
+        (long("2"), long("1")),
+        (long("1"), "s".to_owned()),
+        ("s".to_owned(), "s".to_owned()),
+    ];
+    let routes: Vec<String> = pairs.iter().map(|(a, b)| text(a, b)).collect();
+    let routes: Vec<&str> = routes.iter().map(String::as_str).collect();
+    let table = table(&routes);
+    for ((a, b), name) in pairs.iter().zip(routes) {
+        assert_eq!(find(&table, "h", "/a", "GET", &[("A", a), ("B", b)]), name);
+    }
+    for (a, b) in [(long("2"), long("2")), (long("3"), "s".to_owned())] {
+        assert_eq!(
+            find(&table, "h", "/a", "GET", &[("A", &a), ("B", &b)]),
+            "404"
+        );
+        assert_eq!(find(&table, "h", "/a", "GET", &[("A", &a)]), "404");
+    }
+}
+
 /// Whether a route takes a request, straight from the text of R1; the path split by hand so that
 /// nothing is shared with the table.
 fn takes(route: &Route, host: &str, path: &str, headers: &HashMap<String, String>) -> bool {

@@ -76,6 +76,9 @@ impl Pace {
     /// When the body is too slow, if nothing more of it comes and the clock runs.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
+        if !matches!(self.clock, Clock::Running { .. }) {
+            return None;
+        }
         let average = (self.rate > 0).then(|| GRACE.max(worth(self.moved, self.rate)));
         let total = (!self.total.is_zero()).then_some(self.total);
         let length = match (average, total) {

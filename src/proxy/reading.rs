@@ -3,7 +3,7 @@
 
 use toron_reactor::Time;
 
-use super::clock::millis;
+use super::clock::{self, millis};
 use super::facts::Limits;
 use super::pace::Pace;
 use super::window::Window;
@@ -63,8 +63,7 @@ impl Reading {
     /// When the client is too slow.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let all = [self.window.deadline(), self.pace.deadline()];
-        all.into_iter().flatten().min()
+        clock::earliest([self.window.deadline(), self.pace.deadline()])
     }
 }
 

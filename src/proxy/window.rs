@@ -70,8 +70,8 @@ impl Window {
     /// When the window ends, if its clock runs.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let length = Some(self.length).filter(|length| !length.is_zero())?;
-        self.clock.reaches(length)
+        let ends = self.clock.reaches(self.length)?;
+        (!self.length.is_zero()).then_some(ends)
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use toron_reactor::Time;
 
+use super::clock;
 use super::window::Window;
 
 /// A window must move so many bytes (I29).
@@ -64,8 +65,7 @@ impl Writing {
     /// [`Writing::acknowledged`] told.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let all = [self.look_at, self.window.deadline()];
-        all.into_iter().flatten().min()
+        clock::earliest([self.look_at, self.window.deadline()])
     }
 
     /// The kernel takes no more, and of what it has the client has acknowledged `bytes` since this was

@@ -8,6 +8,9 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use super::describe::Description;
+use super::timestamp::stamp;
+use crate::http::client_address::{ip_text, IP_ROOM};
+use crate::http::syntax::push_decimal;
 use crate::http::Reason;
 use crate::policy::settings::{LogFormat, Target};
 
@@ -73,8 +76,9 @@ impl Line<'_> {
 
     fn write_text(&self, out: &mut Vec<u8>) {
         let asked = self.asked;
-        // Writing to a Vec cannot fail.
-        let _ = write!(out, "{} {}", rfc3339(self.at), self.client);
+        out.extend_from_slice(&stamp(self.at));
+        out.push(b' ');
+        out.extend_from_slice(ip_text(self.client, &mut [0; IP_ROOM]));
         for part in [asked.method(), asked.host(), asked.path()] {
             out.push(b' ');
             push_word(out, part);
@@ -86,30 +90,33 @@ impl Line<'_> {
             Some(target) => push_url(out, target),
             None => out.push(b'-'),
         }
-        match self.status {
-            0 => out.extend_from_slice(b" status=-"),
-            status => {
-                let _ = write!(out, " status={status}");
-            }
+        let status = (self.status > 0).then_some(u64::from(self.status));
+        for (name, number) in [
+            ("status", status),
+            ("in", Some(self.bytes_in)),
+            ("out", Some(self.bytes_out)),
+        ] {
+            push_named(out, name, number);
         }
-        let _ = write!(out, " in={} out={}", self.bytes_in, self.bytes_out);
         for (name, took) in self.phases() {
-            let _ = match took {
-                Some(took) => write!(out, " {name}={}", took.as_micros()),
-                None => write!(out, " {name}=-"),
-            };
+            push_named(out, name, took.map(micros));
         }
         let (by, reason) = match self.reason {
             Some(reason) => (reason.ended_by().code(), reason.code()),
             None => ("-", "-"),
         };
-        let _ = write!(out, " by={by} reason={reason}");
+        for part in [" by=", by, " reason=", reason] {
+            out.extend_from_slice(part.as_bytes());
+        }
     }
 
     fn write_json(&self, out: &mut Vec<u8>) {
         let asked = self.asked;
-        let (at, client) = (rfc3339(self.at), self.client);
-        let _ = write!(out, "{{\"time\":\"{at}\",\"client\":\"{client}\"");
+        out.extend_from_slice(b"{\"time\":\"");
+        out.extend_from_slice(&stamp(self.at));
+        out.extend_from_slice(b"\",\"client\":\"");
+        out.extend_from_slice(ip_text(self.client, &mut [0; IP_ROOM]));
+        out.push(b'"');
         let named = [
             (&b",\"method\":"[..], Some(asked.method())),
             (b",\"host\":", Some(asked.host())),
@@ -132,35 +139,53 @@ impl Line<'_> {
             }
             None => out.extend_from_slice(b"null"),
         }
-        match self.status {
-            0 => out.extend_from_slice(b",\"status\":null"),
-            status => {
-                let _ = write!(out, ",\"status\":{status}");
-            }
+        let status = (self.status > 0).then_some(u64::from(self.status));
+        for (name, number) in [
+            ("status", status),
+            ("bytes_in", Some(self.bytes_in)),
+            ("bytes_out", Some(self.bytes_out)),
+        ] {
+            push_member(out, name, number);
         }
-        let (bytes_in, bytes_out) = (self.bytes_in, self.bytes_out);
-        let _ = write!(out, ",\"bytes_in\":{bytes_in},\"bytes_out\":{bytes_out}");
         for (name, took) in self.phases() {
-            let _ = match took {
-                Some(took) => write!(out, ",\"{name}\":{}", took.as_micros()),
-                None => write!(out, ",\"{name}\":null"),
-            };
+            push_member(out, name, took.map(micros));
         }
-        let _ = match self.reason {
-            Some(reason) => write!(
-                out,
-                ",\"ended_by\":\"{}\",\"reason\":\"{}\"}}",
-                reason.ended_by().code(),
-                reason.code()
-            ),
-            None => write!(out, ",\"ended_by\":null,\"reason\":null}}"),
-        };
+        match self.reason {
+            Some(reason) => {
+                let (by, reason) = (reason.ended_by().code(), reason.code());
+                for part in [",\"ended_by\":\"", by, "\",\"reason\":\"", reason, "\"}"] {
+                    out.extend_from_slice(part.as_bytes());
+                }
+            }
+            None => out.extend_from_slice(b",\"ended_by\":null,\"reason\":null}"),
+        }
     }
 }
 
-/// RFC 3339 with milliseconds, UTC.
-pub(crate) fn rfc3339(at: SystemTime) -> humantime::Rfc3339Timestamp {
-    humantime::format_rfc3339_millis(at)
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// ` name=number`, or `-` where there is none.
+fn push_named(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
+    out.push(b' ');
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'=');
+    match number {
+        Some(number) => push_decimal(out, number),
+        None => out.push(b'-'),
+    }
+}
+
+/// A member of a JSON object behind others.
+fn push_member(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    match number {
+        Some(number) => push_decimal(out, number),
+        None => out.extend_from_slice(b"null"),
+    }
 }
 
 fn push_url(out: &mut Vec<u8>, target: &Target) {
@@ -178,15 +203,29 @@ fn push_word(out: &mut Vec<u8>, word: &[u8]) {
 }
 
 /// A string in quotes, as JSON has it.
-pub(crate) fn push_string(out: &mut Vec<u8>, text: &[u8]) {
+fn push_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     push_escaped(out, text, b"\"\\");
     out.push(b'"');
 }
 
+/// Whether a byte needs no look, whatever is special where it stands.
+const ALWAYS_PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0x21;
+    while b < 0x7f {
+        table[b] = b as u8 != b'"' && b as u8 != b'\\';
+        b += 1;
+    }
+    table
+};
+
 /// Escapes as JSON does: control bytes, and those of `special`. What is no UTF-8 is escaped byte by
 /// byte.
 fn push_escaped(out: &mut Vec<u8>, text: &[u8], special: &[u8]) {
+    if text.iter().all(|&b| ALWAYS_PLAIN[usize::from(b)]) {
+        return out.extend_from_slice(text);
+    }
     let is_text = std::str::from_utf8(text).is_ok();
     let plain =
         |b: &u8| (0x20..0x7f).contains(b) && !special.contains(b) || (*b >= 0x80 && is_text);
@@ -198,6 +237,7 @@ fn push_escaped(out: &mut Vec<u8>, text: &[u8], special: &[u8]) {
         let [byte, tail @ ..] = back else {
             return;
         };
+        // Writing to a Vec cannot fail.
         let _ = match byte {
             b'"' | b'\\' => write!(out, "\\{}", char::from(*byte)),
             byte => write!(out, "\\u{byte:04x}"),

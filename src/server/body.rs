@@ -84,7 +84,7 @@ impl Source {
         &mut self,
         buf: &mut Buf,
         skip: usize,
-        rest: &mut Vec<u8>,
+        rest: &mut impl Extend<u8>,
     ) -> Result<Portion, Reason> {
         let have = buf.len().saturating_sub(skip);
         let portion = match self {
@@ -106,7 +106,8 @@ impl Source {
             }
             Source::Chunked(chunked) => return chunked.take(buf, skip, rest),
         };
-        rest.extend_from_slice(buf.get(skip + portion.bytes..).unwrap_or_default());
+        let behind = buf.get(skip + portion.bytes..).unwrap_or_default();
+        rest.extend(behind.iter().copied());
         buf.truncate(skip + portion.bytes);
         Ok(portion)
     }
@@ -139,7 +140,12 @@ impl Chunked {
         Some(false)
     }
 
-    fn take(&mut self, buf: &mut Buf, skip: usize, rest: &mut Vec<u8>) -> Result<Portion, Reason> {
+    fn take(
+        &mut self,
+        buf: &mut Buf,
+        skip: usize,
+        rest: &mut impl Extend<u8>,
+    ) -> Result<Portion, Reason> {
         let bytes = buf.filled_mut();
         let (mut read, mut write) = (skip, skip);
         let last = loop {
@@ -160,7 +166,8 @@ impl Chunked {
             read += step.consumed;
         };
         if last {
-            rest.extend_from_slice(bytes.get(read..).unwrap_or_default());
+            let behind = bytes.get(read..).unwrap_or_default();
+            rest.extend(behind.iter().copied());
         }
         buf.truncate(write);
         Ok(Portion {

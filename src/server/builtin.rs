@@ -1,8 +1,5 @@
 //! What toron answers by itself on the traffic listener.
 
-use std::io::Write as _;
-use std::net::IpAddr;
-
 use toron_reactor::Engine;
 
 use super::lookup::lookup;
@@ -48,28 +45,5 @@ pub(crate) fn fixed_answer(fixed: &FixedResponse) -> FixedAnswer<'_> {
         status: fixed.status,
         fields: &fixed.headers,
         body: fixed.body.as_bytes(),
-    }
-}
-
-/// The text of an address.
-pub(crate) fn ip_text(ip: IpAddr, room: &mut [u8; 48]) -> &[u8] {
-    let mut left = &mut room[..];
-    let before = left.len();
-    // The longest text of an address has 45 bytes.
-    let _ = write!(left, "{}", ip.to_canonical());
-    let used = before - left.len();
-    room.get(..used).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mapped_address_is_shown_as_ipv4() {
-        let mapped = "::ffff:192.0.2.1"
-            .parse()
-            .unwrap_or(IpAddr::from([0, 0, 0, 0]));
-        assert_eq!(ip_text(mapped, &mut [0; 48]), b"192.0.2.1");
     }
 }

@@ -19,7 +19,7 @@ pub struct Description {
 
 impl Description {
     /// Takes down what `request` asked for; `path` is its normalised path. Memory is used again.
-    pub(crate) fn take(&mut self, request: &RequestHead<'_, '_>, path: &[u8]) {
+    pub fn take(&mut self, request: &RequestHead<'_, '_>, path: &[u8]) {
         let host = request.host.map_or(&b""[..], |host| host.as_bytes());
         self.bytes.clear();
         self.method = self.add(request.method, METHOD_MOST);

@@ -78,7 +78,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             };
             // Interim heads may have been taken off the front.
             buf.compact();
-            match exchange.scanner.scan(&buf) {
+            match exchange.scanner.find(&buf, MAX_RESPONSE_HEAD) {
                 Scan::Complete { skip: 0, len } => {
                     if !self.response_head(session, buf, len) {
                         return;

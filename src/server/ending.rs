@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use thin_vec::ThinVec;
 use toron_reactor::{Buf, Close, Engine, Op, OpId, Outcome, Shutdown, Time};
 
+use super::admin::visit::Visit;
 use super::lane::Lane;
 use super::metrics::cells::Deadline;
 use super::session::{Phase, Session, Tag};
@@ -12,6 +14,7 @@ use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::{HeadScanner, Reason};
 use crate::policy::firewall::Client;
 use crate::proxy::transaction::{ClientEnd, Input};
+use crate::proxy::writing::Writing;
 
 /// Lingering ends after so much silence (I9).
 const LINGER_SILENCE: Duration = Duration::from_secs(1);
@@ -73,7 +76,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Goes on with what waited for a buffer.
     pub(crate) fn resume(&mut self, session: &mut Session) {
-        if session.unsent.is_some() {
+        if session.unsent().is_some() {
             self.send_rest(session);
         } else {
             match session.phase {
@@ -97,7 +100,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Sends a buffer to the client behind what is on its way already.
     pub(crate) fn send(&mut self, session: &mut Session, buf: Buf, tag: Tag) {
         // A 100 or interim response that still waits for a buffer comes too late now.
-        session.unsent = None;
+        session.take_unsent();
         if session.output.in_flight.is_some() {
             session.output.push(buf, tag);
             return;
@@ -121,7 +124,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Sends a short text, as soon as there is a buffer for it, behind one that waits for a buffer
     /// already. An answer takes the place of interim responses that wait.
     pub(crate) fn send_text(&mut self, session: &mut Session, text: &[u8], tag: Tag) {
-        let waiting = session.unsent.take().filter(|_| tag != Tag::Answer);
+        let waiting = session.take_unsent().filter(|_| tag != Tag::Answer);
         if let Some(mut buf) = self.take_buffer(session) {
             if let Some(waiting) = &waiting {
                 // Interim heads and a 100 or two: they fit.
@@ -149,26 +152,22 @@ impl<E: Engine> Kit<'_, '_, E> {
         buf.extend(head);
         let at = buf.extend(&body);
         self.send(session, buf, Tag::Answer);
-        session.keep_unsent(body, Tag::Answer);
-        if let Some(unsent) = session.unsent.as_mut() {
-            unsent.at = at;
-        }
-        if session.unsent.as_ref().is_some_and(|u| u.rest().is_empty()) {
-            session.unsent = None;
-        }
+        session.keep_rest(body, at, Tag::Answer);
     }
 
     /// Sends as much of what is unsent as a buffer takes: an answer may be much longer, and is not
     /// copied for each.
     fn send_rest(&mut self, session: &mut Session) {
-        let Some(mut unsent) = session.unsent.take() else {
+        let Some(mut unsent) = session.take_unsent() else {
             return;
         };
         if let Some(mut buf) = self.take_buffer(session) {
             unsent.at += buf.extend(unsent.rest());
             self.send(session, buf, unsent.tag);
         }
-        session.unsent = (!unsent.rest().is_empty()).then_some(unsent);
+        if !unsent.rest().is_empty() {
+            session.own().unsent = Some(unsent);
+        }
     }
 
     /// The client took bytes, or does not.
@@ -179,8 +178,8 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Outcome::Sent { buf, n } = outcome else {
             return self.client_lost(session);
         };
-        let unsent = session.unsent.as_ref().map_or(0, |u| u.rest().len());
-        if let Phase::Answering { writing, .. } = &mut session.phase {
+        let unsent = session.unsent().map_or(0, |u| u.rest().len());
+        if let (Phase::Answering { .. }, Some(writing)) = (session.phase, session.writing_mut()) {
             writing.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
         }
         if let Some(exchange) = session.exchange.as_mut() {
@@ -215,11 +214,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             if next_tag == tag {
                 return;
             }
-        } else if session
-            .unsent
-            .as_ref()
-            .is_some_and(|unsent| unsent.tag == tag)
-        {
+        } else if session.unsent().is_some_and(|unsent| unsent.tag == tag) {
             // The rest of a text that did not fit.
             return self.send_rest(session);
         }
@@ -260,7 +255,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Goes on with the client connection after everything was sent.
     pub(crate) fn end_client(&mut self, session: &mut Session, end: ClientEnd) {
-        session.permit = None;
+        session.release_permit();
         match end {
             ClientEnd::Keep if !session.eof || session.has_leftover() => self.next_head(session),
             ClientEnd::Keep | ClientEnd::Close if !session.has_leftover() => {
@@ -277,7 +272,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         session.phase = Phase::Idle;
         session.admitted = false;
         let proxies = &self.core.snapshot.settings.trusted_proxies;
-        session.client = Client::peer(session.peer.ip(), proxies);
+        session.client = Client::peer(session.peer, proxies);
         session.scanner = HeadScanner::request();
         session.since = self.now();
         if let Some(input) = session.input.as_mut() {
@@ -298,7 +293,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             buf.extend(&session.spill);
             session.spill.clear();
             // What a long body spilled is not kept for an idle connection.
-            session.spill.shrink_to(SPILL_KEPT);
+            if session.spill.capacity() > SPILL_KEPT {
+                session.spill = ThinVec::new();
+            }
             session.input = Some(buf);
         }
         if session.input.is_some() {
@@ -322,7 +319,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         session.input = None;
         session.ahead = None;
-        session.spill = Vec::new();
+        session.spill = ThinVec::new();
         self.cx.engine.shutdown(session.fd, Shutdown::Write);
         if session.eof {
             return self.close(session, Close::Orderly);
@@ -382,12 +379,12 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Closes the client connection and what belongs to it.
     pub(crate) fn close(&mut self, session: &mut Session, how: Close) {
-        if session.phase == Phase::Gone {
+        if matches!(session.phase, Phase::Gone) {
             return;
         }
         self.end_exchange(session, false);
-        session.permit = None;
-        session.visit = None;
+        session.release_permit();
+        session.take_visit();
         session.phase = Phase::Gone;
         self.cx.engine.close(session.fd, how);
         self.cx.wheel.remove(session.timer);
@@ -409,7 +406,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let shared = &self.core.shared;
         let exchange = session.exchange.as_deref();
         let asked = exchange.map(|exchange| &exchange.asked);
-        let Some(asked) = asked.or(session.visit.as_ref().map(|visit| &visit.asked)) else {
+        let Some(asked) = asked.or(session.visit().map(|visit| &visit.asked)) else {
             shared.cut_connections.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -455,10 +452,10 @@ impl<E: Engine> Kit<'_, '_, E> {
                 .exchange
                 .as_ref()
                 .and_then(|exchange| exchange.transaction.deadline()),
-            Phase::Taking => session.visit.as_ref().and_then(|visit| visit.deadline()),
+            Phase::Taking => session.visit().and_then(Visit::deadline),
             // toron is the one who is slow.
             Phase::Asking => None,
-            Phase::Answering { writing, .. } => writing.deadline(),
+            Phase::Answering { .. } => session.writing().and_then(Writing::deadline),
             Phase::Skipping { until, .. } => Some(until),
             Phase::Lingering { .. } if session.told.is_some() => Some(session.since + TOLD_TOTAL),
             Phase::Lingering { started, last, .. } => {

@@ -39,7 +39,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Carries out orders. `false` when the exchange is over.
     pub(crate) fn carry_out(&mut self, session: &mut Session, orders: &Orders) -> bool {
         for order in orders.iter() {
-            if session.phase != Phase::Exchange {
+            if !matches!(session.phase, Phase::Exchange) {
                 return false;
             }
             self.note_moment(session, order);
@@ -68,7 +68,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 }
             }
         }
-        session.phase == Phase::Exchange
+        matches!(session.phase, Phase::Exchange)
     }
 
     /// When the request reaches an upstream, for the log.
@@ -109,7 +109,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if upload == transaction::Upload::Moving {
             self.upload_next(session);
         }
-        if session.phase == Phase::Exchange && download == transaction::Download::Moving {
+        if matches!(session.phase, Phase::Exchange) && download == transaction::Download::Moving {
             self.download_next(session);
         }
     }

@@ -8,16 +8,15 @@ use super::blame::{Blame, Told};
 use super::ending::TOLD_TOTAL;
 use super::lane::Lane;
 use super::refuse::Refusal;
-use super::session::{Phase, Session, Tag};
+use super::session::{Session, Tag};
 use super::{Kit, Server};
-use crate::http::answer::Rendering;
+use crate::http::answer::{Answer, Rendering};
 use crate::http::proxy_protocol::{self, ProxyHeader};
-use crate::http::RequestHead;
+use crate::http::{Reason, RequestHead};
 use crate::policy::firewall::{Admission, Cause, Client, Decision};
 use crate::policy::limit;
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::writing::Writing;
 
 impl Server {
     /// A new connection: decided before a byte of it is read.
@@ -54,7 +53,7 @@ impl Server {
         let wheel = &mut *cx.wheel;
         let token = self.sessions.insert_with(|token| {
             let timer = wheel.insert(Lane::Deadline.key(token));
-            let mut session = Session::new(token, fd, peer, timer, now);
+            let mut session = Session::new(token, fd, peer.ip(), timer, now);
             session.client = client;
             session.awaits_proxy_header = settings.proxy_protocol && client.is_proxy;
             session.account = admission.permit;
@@ -71,6 +70,41 @@ impl Server {
                 kit.turn_away(session, &cause);
             }
         });
+    }
+}
+
+/// What is sent on a connection for which there is no descriptor; `explain` as in
+/// `server.explain_header`.
+#[must_use]
+pub fn without_descriptor(explain: bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    let rendering = Rendering {
+        explain: explain.then_some(Reason::OutOfDescriptors),
+        ..Rendering::CLOSE
+    };
+    Answer::ConnectionLimit.write(&rendering, &mut text);
+    text
+}
+
+impl Server {
+    /// A connection has been refused for want of a descriptor, with the answer that says so.
+    pub(super) fn not_accepted<E: Engine>(&mut self, cx: &mut Context<'_, E>, peer: IpAddr) {
+        self.core.cells.connections.add(1);
+        let mut kit = Kit {
+            core: &mut self.core,
+            cx,
+        };
+        kit.core.asked.clear();
+        let blame = Blame::from(Reason::OutOfDescriptors);
+        let sent = without_descriptor(kit.core.snapshot.settings.explain_header);
+        let told = Told {
+            status: Answer::ConnectionLimit.status(),
+            reason: Some(blame.reason),
+            bytes: sent.len(),
+            ..Told::default()
+        };
+        kit.note_refusal(peer.to_canonical(), &blame, told.status);
+        kit.log_answer(peer.to_canonical(), None, &told);
     }
 }
 
@@ -98,12 +132,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         answer.write(&rendering, &mut self.core.scratch);
         buf.extend(&self.core.scratch);
         self.turned_away(client, cause, answer.status());
-        let mut writing = Writing::new(TOLD_TOTAL);
-        writing.run(self.now());
-        session.phase = Phase::Answering {
-            then: ClientEnd::Linger,
-            writing,
-        };
+        session.begin_answer(ClientEnd::Linger, TOLD_TOTAL, self.now());
         self.send(session, buf, Tag::Answer);
     }
 
@@ -137,7 +166,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             ProxyHeader::Complete { len, source } => {
                 session.awaits_proxy_header = false;
                 if let Some(source) = source {
-                    session.peer = source;
+                    session.peer = source.ip();
                 }
                 input.consume(len);
                 session.input = Some(input);

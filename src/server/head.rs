@@ -24,7 +24,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     pub(crate) fn head_received(&mut self, session: &mut Session, outcome: Outcome) {
         match outcome {
             Outcome::Received { buf, .. } => {
-                if session.phase == Phase::Idle {
+                if matches!(session.phase, Phase::Idle) {
                     session.phase = Phase::Head;
                     session.since = self.now();
                 }
@@ -46,7 +46,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// A line about the head that is being received, if one is: a request that ends without an answer.
     pub(super) fn log_cut_head(&mut self, session: &Session, reason: Reason) {
-        if session.phase != Phase::Head {
+        if !matches!(session.phase, Phase::Head) {
             return;
         }
         self.core.asked.clear();
@@ -77,7 +77,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if session.awaits_proxy_header {
             return self.proxy_header_received(session, input);
         }
-        match session.scanner.scan(&input) {
+        match session.scanner.find(&input, most) {
             Scan::Incomplete if input.len() >= most || input.receivable() == 0 => {
                 let blame = Blame::with(Reason::HeadTooLarge, input.len() as u64);
                 session.input = Some(input);
@@ -176,7 +176,9 @@ impl<E: Engine> Kit<'_, '_, E> {
                 told,
                 permit,
             } => {
-                session.permit = permit;
+                if permit.is_some() {
+                    session.own().permit = permit;
+                }
                 self.answer_written(session, whole, keep_alive, &told);
             }
         }
@@ -185,6 +187,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
 /// Puts what is kept of the head in front of what has come.
 fn with_partial(session: &mut Session, mut buf: Buf) -> Buf {
+    if session.partial.is_empty() {
+        return buf;
+    }
     let partial = std::mem::take(&mut session.partial);
     // An empty buffer's headroom takes it, as its length is limited to that.
     let fits = buf.replace_front(0, &partial);

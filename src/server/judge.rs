@@ -83,7 +83,7 @@ impl Arrival<'_, '_, '_> {
         let mut refusal = self.reply(answer);
         refusal.blame = Some(cause.into());
         let proxies = &self.snapshot.settings.trusted_proxies;
-        if answer.status() == 403 && !proxies.contains(session.peer.ip()) {
+        if answer.status() == 403 && !proxies.contains(session.peer) {
             refusal.whole = None;
         }
         Verdict::Answer(refusal)
@@ -137,7 +137,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         head_len: usize,
         room: &mut [u8],
     ) -> Verdict {
-        session.client = client_of(session.peer.ip(), &snapshot.settings, &request);
+        session.client = client_of(session.peer, &snapshot.settings, &request);
         let whole = whole_length(&request.facts, head_len, input.len());
         let mut arrival = Arrival {
             snapshot,

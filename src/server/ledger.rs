@@ -12,8 +12,8 @@ use std::time::SystemTime;
 
 use serde_json::{json, Value};
 
-use super::access_line::rfc3339;
 use super::describe::{Description, METHOD_MOST};
+use super::timestamp::stamp;
 use crate::http::Reason;
 use crate::policy::limit::{self, Unit};
 use crate::policy::settings::{Origin, Route, Settings};
@@ -138,7 +138,7 @@ impl Entry {
             })
         });
         json!({
-            "time": rfc3339(self.at).to_string(),
+            "time": String::from_utf8_lossy(&stamp(self.at)),
             "client": self.client.to_string(),
             "method": self.method.shown(),
             "host": self.host.shown(),

@@ -22,7 +22,8 @@
 //!
 //!  metrics/: what is counted, and /metrics
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
-//!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log    wall.rs: Date
+//!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log
+//!  wall.rs: Date    timestamp.rs: moments in logs    request_id.rs
 //! ```
 //!
 //! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
@@ -55,6 +56,7 @@ pub mod metrics;
 mod note;
 mod prepare;
 mod refuse;
+mod request_id;
 mod session;
 pub mod shared;
 mod skip;
@@ -62,18 +64,23 @@ mod slow;
 mod splice;
 mod state;
 pub mod target;
+mod timestamp;
 mod tunnel;
 mod upload;
 mod upstream;
 mod wall;
 mod watch;
 
+pub use self::gate::without_descriptor;
+
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::Cache;
 use crossbeam_channel::Sender;
 use toron_reactor::{
     Close, Context, Engine, Event, Incoming, Key, Outcome, Service, Slab, Stats, Time, TimerId,
@@ -83,13 +90,14 @@ use toron_reactor::{
 use crate::http::Reason;
 use crate::policy::cidr::Cidr;
 use crate::policy::pool::Balancers;
-use crate::policy::snapshot::Snapshot;
+use crate::policy::snapshot::{SharedSnapshot, Snapshot};
 use admin::desk::Reply;
 use describe::Description;
 use failure::LogGate;
 use lane::Lane;
 use metrics::cells::Cells;
 use metrics::{no_cells, CellsOfRoutes};
+use request_id::{mix, RequestIds};
 use session::{Phase, Session};
 use shared::{Counts, Shared};
 use state::Exchange;
@@ -129,6 +137,8 @@ pub struct Server {
 pub(crate) struct Core {
     shared: Arc<Shared>,
     reactor: usize,
+    /// The configuration in force, as it was seen last: to see that it is the same takes one load.
+    current: Cache<SharedSnapshot, Arc<Snapshot>>,
     snapshot: Rc<Pinned>,
     balancers: Balancers,
     upstreams: Connections,
@@ -209,46 +219,12 @@ pub(crate) struct Kit<'k, 'c, E: Engine> {
     pub(crate) cx: &'k mut Context<'c, E>,
 }
 
-/// Request ids: a random start, then one after the other.
-#[derive(Debug)]
-pub(crate) struct RequestIds {
-    high: u64,
-    low: u64,
-}
-
-impl RequestIds {
-    fn new(seed: u64) -> Self {
-        RequestIds {
-            high: mix(seed),
-            low: mix(seed ^ 0x5851_f42d_4c95_7f2d),
-        }
-    }
-
-    /// 32 hexadecimal digits, unique in practice.
-    pub(crate) fn next(&mut self, text: &mut [u8; 32]) {
-        self.low = self.low.wrapping_add(1);
-        let words = [self.high, mix(self.low)];
-        let digits = words
-            .iter()
-            .flat_map(|w| (0..16).map(move |i| (w >> (60 - 4 * i)) & 15));
-        for (place, digit) in text.iter_mut().zip(digits) {
-            *place = char::from_digit(digit as u32, 16).map_or(b'0', |c| c as u8);
-        }
-    }
-}
-
-/// The finaliser of splitmix64: a bijection, so distinct inputs stay distinct.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 impl Server {
     /// The server of reactor number `reactor`. `seed` makes its request ids.
     #[must_use]
     pub fn new(shared: Arc<Shared>, reactor: usize, seed: u64) -> Self {
-        let snapshot = Rc::new(Pinned(shared.snapshot.load_full()));
+        let mut current = Cache::new(Arc::clone(&shared.snapshot));
+        let snapshot = Rc::new(Pinned(Arc::clone(current.load())));
         let balancers = Balancers::new(reactor, mix(seed) ^ reactor as u64);
         let route_cells = no_cells(snapshot.table.routes().len());
         let gauge = shared.gauges.get(reactor);
@@ -256,6 +232,7 @@ impl Server {
         let core = Core {
             shared,
             reactor,
+            current,
             snapshot,
             balancers,
             upstreams: Connections::default(),
@@ -411,9 +388,9 @@ impl Server {
 impl Core {
     /// The configuration in force, pinned for a request that begins now.
     pub(crate) fn pin(&mut self) -> Rc<Pinned> {
-        let current = self.shared.snapshot.load();
-        if !Arc::ptr_eq(&current, &self.snapshot.0) {
-            self.snapshot = Rc::new(Pinned(Arc::clone(&current)));
+        let current = self.current.load();
+        if !Arc::ptr_eq(current, &self.snapshot.0) {
+            self.snapshot = Rc::new(Pinned(Arc::clone(current)));
             // Ended exchanges hold on to the configuration that they had.
             self.retired.clear();
             let snapshot = &self.snapshot;
@@ -465,6 +442,10 @@ impl<E: Engine> Service<E> for Server {
 
     fn incoming(&mut self, cx: &mut Context<'_, E>, incoming: Incoming) {
         self.welcome(cx, incoming);
+    }
+
+    fn refused(&mut self, cx: &mut Context<'_, E>, peer: SocketAddr) {
+        self.not_accepted(cx, peer.ip());
     }
 
     fn event(&mut self, cx: &mut Context<'_, E>, event: Event) {

@@ -8,7 +8,6 @@ use toron_reactor::{Buf, Engine};
 
 use super::blame::Blame;
 use super::body::{Chunked, Source};
-use super::builtin::ip_text;
 use super::collected::{intake, Collected, Intake};
 use super::describe::Description;
 use super::head::MOST_FIELDS;
@@ -18,6 +17,7 @@ use super::splice::SPLICE_MIN;
 use super::state::{Download, Exchange, Moments, Upload};
 use super::target::blame_of;
 use super::{Kit, Pinned};
+use crate::http::client_address::ip_text;
 use crate::http::forward::sane_request_id;
 use crate::http::path::{normalise, strip_prefix};
 use crate::http::request::{self, UpgradeAsked};
@@ -70,7 +70,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             route,
             upstream,
             target,
-            peer: session.peer.ip(),
+            peer: session.peer,
             client: session.client.address,
             request_id: &request_id,
             framing: UpstreamFraming::AsReceived,
@@ -278,7 +278,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                     route,
                     upstream,
                     target: exchange.target,
-                    peer: session.peer.ip(),
+                    peer: session.peer,
                     client: session.client.address,
                     request_id: &exchange.request_id,
                     framing: collected.map_or(UpstreamFraming::AsReceived, Collected::framing),

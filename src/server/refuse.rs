@@ -3,12 +3,11 @@
 use toron_reactor::Engine;
 
 use super::blame::{Blame, Told};
-use super::session::{Phase, Session, Tag};
+use super::session::{Session, Tag};
 use super::Kit;
 use crate::http::answer::{Answer, Rendering};
 use crate::http::Version;
 use crate::proxy::transaction::ClientEnd;
-use crate::proxy::writing::Writing;
 
 /// What is answered in place of an upstream, and what becomes of the connection.
 #[derive(Debug)]
@@ -104,9 +103,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             ClientEnd::Close if session.has_leftover() => ClientEnd::Linger,
             then => then,
         };
-        let mut writing = Writing::new(self.core.snapshot.settings.write_timeout);
-        writing.run(now);
-        session.phase = Phase::Answering { then, writing };
+        session.begin_answer(then, self.core.snapshot.settings.write_timeout, now);
         let since = std::mem::replace(&mut session.since, now);
         session.served = session.served.saturating_add(1);
         self.core.requests += 1;

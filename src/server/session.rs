@@ -1,7 +1,9 @@
 //! One client connection: what it is doing and what it holds.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
+use std::time::Duration;
 
+use thin_vec::ThinVec;
 use toron_reactor::{Buf, Fd, OpId, Time, TimerId, Token};
 
 use super::admin::visit::Visit;
@@ -33,8 +35,6 @@ pub enum Phase {
     Answering {
         /// How the connection goes on afterwards.
         then: ClientEnd,
-        /// How long the client may take for it (I29).
-        writing: Writing,
     },
     /// The response is sent; what is still to come of its request is thrown away (I11).
     Skipping {
@@ -107,7 +107,8 @@ impl Output {
     }
 }
 
-/// A client connection.
+/// A client connection. Most of them are idle most of the time, and each costs what stands here: what
+/// few need is boxed.
 #[derive(Debug)]
 pub struct Session {
     /// Its own token.
@@ -115,7 +116,7 @@ pub struct Session {
     /// The socket.
     pub fd: Fd,
     /// The other end, or whom its PROXY protocol header names.
-    pub peer: SocketAddr,
+    pub peer: IpAddr,
     /// Who sent the present request: the other end, or whom a trusted proxy names (F4).
     pub client: Client,
     /// A PROXY protocol header has to come before anything else.
@@ -143,14 +144,14 @@ pub struct Session {
     /// Received and not consumed: the current request's head, then what follows it.
     pub input: Option<Buf>,
     /// The beginning of a head that is not whole yet.
-    pub partial: Vec<u8>,
+    pub partial: ThinVec<u8>,
     /// How many bytes of `input` belong to the current request.
     pub request_len: usize,
     /// Received while the current request was under way.
     pub ahead: Option<Buf>,
     /// Received behind a body, in the same buffer (see `upload.rs`), or a few bytes behind a
     /// request.
-    pub spill: Vec<u8>,
+    pub spill: ThinVec<u8>,
     /// Finds the end of the head.
     pub scanner: HeadScanner,
     /// The receive in flight.
@@ -167,16 +168,25 @@ pub struct Session {
     pub awaits_buffer: bool,
     /// A buffer that was waited for.
     pub spare: Option<Buf>,
-    /// A text that waits for a buffer.
-    pub unsent: Option<Unsent>,
+    /// What answers of toron's own take, once there was one.
+    pub own: Option<Box<Own>>,
     /// Bytes on their way to the client.
     pub output: Output,
+    /// The request under way.
+    pub exchange: Option<Box<Exchange>>,
+}
+
+/// What a connection has for answers of toron's own, and for requests to the admin API.
+#[derive(Debug, Default)]
+pub struct Own {
+    /// A text that waits for a buffer.
+    pub unsent: Option<Unsent>,
+    /// How long the client may take for an answer outside a transaction (I29).
+    pub writing: Option<Writing>,
     /// The slot of the route whose fixed answer is being sent.
     pub permit: Option<Permit>,
     /// What is still to be told of the metrics that the client has asked for.
     pub exposition: Option<Box<Cursor>>,
-    /// The request under way.
-    pub exchange: Option<Box<Exchange>>,
     /// The request to the admin API under way.
     pub visit: Option<Box<Visit>>,
 }
@@ -203,13 +213,13 @@ impl Unsent {
 impl Session {
     /// A fresh connection.
     #[must_use]
-    pub fn new(token: Token, fd: Fd, peer: SocketAddr, timer: TimerId, now: Time) -> Self {
+    pub fn new(token: Token, fd: Fd, peer: IpAddr, timer: TimerId, now: Time) -> Self {
         Session {
             token,
             fd,
             peer,
             client: Client {
-                address: peer.ip(),
+                address: peer,
                 is_proxy: false,
             },
             awaits_proxy_header: false,
@@ -224,10 +234,10 @@ impl Session {
             served: 0,
             eof: false,
             input: None,
-            partial: Vec::new(),
+            partial: ThinVec::new(),
             request_len: 0,
             ahead: None,
-            spill: Vec::new(),
+            spill: ThinVec::new(),
             scanner: HeadScanner::request(),
             recv: None,
             polls_readable: false,
@@ -236,18 +246,83 @@ impl Session {
             watches_fin: false,
             awaits_buffer: false,
             spare: None,
-            unsent: None,
+            own: None,
             output: Output::default(),
-            permit: None,
-            exposition: None,
             exchange: None,
-            visit: None,
         }
     }
 
     /// Keeps a text until what is in flight has been taken, or there is a buffer for it.
     pub fn keep_unsent(&mut self, text: Vec<u8>, tag: Tag) {
-        self.unsent = (!text.is_empty()).then_some(Unsent { text, at: 0, tag });
+        self.keep_rest(text, 0, tag);
+    }
+
+    /// The same for what is behind the first `at` bytes.
+    pub fn keep_rest(&mut self, text: Vec<u8>, at: usize, tag: Tag) {
+        if at < text.len() {
+            self.own().unsent = Some(Unsent { text, at, tag });
+        } else if let Some(own) = self.own.as_mut() {
+            own.unsent = None;
+        }
+    }
+
+    /// What waits for a buffer.
+    #[must_use]
+    pub fn unsent(&self) -> Option<&Unsent> {
+        self.own.as_ref()?.unsent.as_ref()
+    }
+
+    /// Takes what waits for a buffer.
+    pub fn take_unsent(&mut self) -> Option<Unsent> {
+        self.own.as_mut()?.unsent.take()
+    }
+
+    /// The window of the answer outside a transaction that is being sent.
+    #[must_use]
+    pub fn writing(&self) -> Option<&Writing> {
+        self.own.as_ref()?.writing.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn writing_mut(&mut self) -> Option<&mut Writing> {
+        self.own.as_mut()?.writing.as_mut()
+    }
+
+    /// The request to the admin API under way.
+    #[must_use]
+    pub fn visit(&self) -> Option<&Visit> {
+        self.own.as_ref()?.visit.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub fn visit_mut(&mut self) -> Option<&mut Visit> {
+        self.own.as_mut()?.visit.as_deref_mut()
+    }
+
+    /// Ends the request to the admin API.
+    pub fn take_visit(&mut self) -> Option<Box<Visit>> {
+        self.own.as_mut()?.visit.take()
+    }
+
+    /// Gives the slot of a fixed answer back.
+    pub fn release_permit(&mut self) {
+        if let Some(own) = self.own.as_mut() {
+            own.permit = None;
+        }
+    }
+
+    /// Room for an answer of toron's own.
+    pub fn own(&mut self) -> &mut Own {
+        self.own.get_or_insert_default()
+    }
+
+    /// An answer outside a transaction begins, for which the client has a window of `limit` to take
+    /// some of it.
+    pub fn begin_answer(&mut self, then: ClientEnd, limit: Duration, now: Time) {
+        let mut writing = Writing::new(limit);
+        writing.run(now);
+        self.own().writing = Some(writing);
+        self.phase = Phase::Answering { then };
     }
 
     /// Puts a few bytes that belong to the next request aside, so that they hold no buffer for as

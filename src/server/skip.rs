@@ -103,7 +103,7 @@ mod tests {
             generation: 0,
         };
         let timer = Wheel::new(Time(0)).insert(Key { token, lane: 0 });
-        let peer = "127.0.0.1:1".parse().unwrap();
+        let peer = "127.0.0.1".parse().unwrap();
         let mut session = Session::new(token, Fd(3), peer, timer, Time(0));
         let until = Time(0);
         session.phase = Phase::Skipping { owed, until };

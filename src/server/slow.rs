@@ -7,7 +7,7 @@
 use toron_reactor::{Acknowledged, Engine, Fd};
 
 use super::metrics::cells::Deadline;
-use super::session::{Phase, Session};
+use super::session::Session;
 use super::Kit;
 use crate::proxy::transaction::{Input, Side};
 
@@ -41,10 +41,11 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// it to get more.
     pub(super) fn answer_is_taken(&mut self, session: &mut Session) -> bool {
         let now = self.cx.now;
-        let Phase::Answering { writing, .. } = &mut session.phase else {
+        let acknowledged = self.cx.engine.acknowledged(session.fd);
+        let Some(writing) = session.writing_mut() else {
             return false;
         };
-        if let Some(Acknowledged { bytes, left }) = self.cx.engine.acknowledged(session.fd) {
+        if let Some(Acknowledged { bytes, left }) = acknowledged {
             writing.acknowledged(now, bytes, left);
         }
         !writing.is_over(now)

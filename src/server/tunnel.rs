@@ -2,6 +2,7 @@
 //!
 //! Each direction holds one buffer at a time: what was received is sent before more is received.
 
+use thin_vec::ThinVec;
 use toron_reactor::{Buf, Engine, Op, Shutdown};
 
 use super::lane::Lane;
@@ -51,7 +52,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let mut buf = self.take_buffer(session)?;
         buf.extend(&session.spill);
-        session.spill = Vec::new();
+        session.spill = ThinVec::new();
         Some(buf)
     }
 

@@ -4,11 +4,12 @@
 //! idle it notices the upstream closing it or sending an unasked byte (R17), and when the
 //! connection is taken again the same receive brings the response. So neither costs an operation.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use toron_reactor::{Fd, OpId, Slab, Time, Token};
+
+use crate::policy::map::Map;
 
 /// A connection to an upstream.
 #[derive(Debug)]
@@ -35,7 +36,8 @@ pub struct Connection {
 #[derive(Debug, Default)]
 pub struct Connections {
     all: Slab<Connection>,
-    idle: HashMap<u32, Vec<Token>>,
+    /// By endpoint; the ids are toron's own.
+    idle: Map<u32, Vec<Token>>,
     idle_count: usize,
 }
 

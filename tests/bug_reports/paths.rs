@@ -1,10 +1,10 @@
 //! S13: encoded dots walk out of a route.
 
-use crate::ask;
 use crate::support::setup::{Engine, Route, Settings};
 use crate::support::toron::Toron;
 use crate::support::upstream::{Connection, Script, Upstream};
 use crate::support::PATIENCE;
+use crate::{ask, on_every_engine};
 
 /// Ways up and down again, behind `/public` or `/private`. `{}` is where the other route's name goes.
 const S13_WAYS: [&str; 22] = [
@@ -134,6 +134,34 @@ fn s13_encoded_dots_on_epoll() {
 #[test]
 fn s13_encoded_dots_on_io_uring() {
     s13_encoded_dots(Engine::IoUring);
+}
+
+/// Behind a stripped prefix the way out would be above the target's own path (R7).
+#[test]
+fn s13_r7_encoded_dots_behind_a_stripped_prefix() {
+    on_every_engine(|engine| {
+        let upstream = Upstream::start();
+        let mut route = Route::new("/public", &format!("{}/base", upstream.addr));
+        route.strip_prefix = true;
+        let toron = Toron::start(&Settings::new(engine, vec![route]));
+        let mut served = 0;
+        for way in S13_WAYS {
+            let path = format!("/public{}", way.replace("{}", "private"));
+            upstream.begin(Script::default());
+            let status = ask(&toron, &path, PATIENCE);
+            assert!(
+                matches!(status, Some(200 | 400 | 403 | 404)),
+                "{path}: {status:?} is neither served nor refused"
+            );
+            for target in targets(&upstream.connections()) {
+                served += 1;
+                for read in [target.clone(), decoded(&target)] {
+                    assert_eq!(resolves_under(&read), "/base", "{path} went as {target}");
+                }
+            }
+        }
+        assert!(served > 0, "every path was refused: the legal ones too");
+    });
 }
 
 /// The test's own reading of paths.

@@ -1,6 +1,9 @@
 //! A container engine as a script: it speaks as much of the Docker API as toron asks for, and fails
 //! in every way that a test needs.
 
+// Each test file is a crate of its own and uses a part of it.
+#![allow(dead_code)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -36,6 +39,20 @@ pub struct Fake {
     pub entry: Value,
     /// The answer when it is asked for by itself.
     pub inspected: Value,
+    /// `NetworkSettings` of both as text, for the order of its keys: [`Value`] sorts them.
+    pub networks: Option<String>,
+}
+
+/// An object as text, with `NetworkSettings` in the place of its own.
+fn text(object: &Value, networks: Option<&String>) -> String {
+    let (Some(networks), Some(object)) = (networks, object.as_object()) else {
+        return object.to_string();
+    };
+    let mut rest = object.clone();
+    rest.remove("NetworkSettings");
+    let rest = Value::from(rest).to_string();
+    let comma = if rest == "{}" { "" } else { "," };
+    format!("{{\"NetworkSettings\":{networks}{comma}{}", &rest[1..])
 }
 
 impl Fake {
@@ -58,6 +75,7 @@ impl Fake {
             id,
             entry,
             inspected: Value::Null,
+            networks: None,
         }
     }
 
@@ -76,11 +94,32 @@ struct State {
     /// What a stream of events begins with.
     greeting: Vec<u8>,
     streams: Vec<UnixStream>,
+    /// The containers from the end of the next list on, told by an event at once.
+    after_list: Option<Vec<Fake>>,
     streams_opened: usize,
     lists_read: usize,
     inspections: usize,
     connects: usize,
     stopping: bool,
+}
+
+impl State {
+    fn send(&mut self, bytes: &[u8]) {
+        if self.mute {
+            return;
+        }
+        let chunk = chunk(bytes);
+        // Those that are gone are of no interest.
+        self.streams.retain_mut(|s| s.write_all(&chunk).is_ok());
+    }
+}
+
+fn event(kind: &str, action: &str) -> String {
+    let event = json!({
+        "Type": kind, "Action": action, "status": action,
+        "Actor": {"ID": "x", "Attributes": {"toron.enable": "true"}}, "time": 1,
+    });
+    format!("{event}\n")
 }
 
 /// The running engine. Dropping it ends it and removes its socket.
@@ -100,6 +139,7 @@ impl FakeEngine {
             mute: false,
             greeting: Vec::new(),
             streams: Vec::new(),
+            after_list: None,
             streams_opened: 0,
             lists_read: 0,
             inspections: 0,
@@ -154,24 +194,20 @@ impl FakeEngine {
         self.state().greeting = bytes.to_vec();
     }
 
+    /// Once the next list is made, and before it is sent, the containers are these, and one event
+    /// tells of it: to whoever listens by then.
+    pub fn set_behind_next_list(&self, containers: Vec<Fake>) {
+        self.state().after_list = Some(containers);
+    }
+
     /// Tells of an event.
     pub fn tell(&self, kind: &str, action: &str) {
-        let event = json!({
-            "Type": kind, "Action": action, "status": action,
-            "Actor": {"ID": "x", "Attributes": {"toron.enable": "true"}}, "time": 1,
-        });
-        self.send(format!("{event}\n").as_bytes());
+        self.send(event(kind, action).as_bytes());
     }
 
     /// Sends bytes on all streams of events.
     pub fn send(&self, bytes: &[u8]) {
-        let mut state = self.state();
-        if state.mute {
-            return;
-        }
-        let chunk = chunk(bytes);
-        // Those that are gone are of no interest.
-        state.streams.retain_mut(|s| s.write_all(&chunk).is_ok());
+        self.state().send(bytes);
     }
 
     /// Ends all streams of events.
@@ -234,7 +270,7 @@ fn serve(stream: &UnixStream, shared: &Mutex<State>) {
                     .strip_prefix("/containers/")
                     .and_then(|rest| rest.strip_suffix("/json"));
                 let found = state.containers.iter().find(|c| Some(c.id.as_str()) == id);
-                let inspected = found.map(|c| c.inspected.to_string());
+                let inspected = found.map(|c| text(&c.inspected, c.networks.as_ref()));
                 drop(state);
                 match inspected {
                     Some(text) => answer(out, "", text.as_bytes()).is_ok(),
@@ -280,9 +316,14 @@ fn list(mut out: &UnixStream, shared: &Mutex<State>) -> bool {
     let mut state = shared.lock().expect("state");
     state.lists_read += 1;
     let how = state.lists;
-    let entries: Vec<Value> = state.containers.iter().map(|c| c.entry.clone()).collect();
+    let entry = |c: &Fake| text(&c.entry, c.networks.as_ref());
+    let entries: Vec<String> = state.containers.iter().map(entry).collect();
+    if let Some(containers) = state.after_list.take() {
+        state.containers = containers;
+        state.send(event("container", "start").as_bytes());
+    }
     drop(state);
-    let text = Value::from(entries).to_string();
+    let text = format!("[{}]", entries.join(","));
     let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     match how {
         Lists::Well => {

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -28,14 +28,16 @@ pub const INSIDE: &str = "TORON_TEST_INSIDE";
 /// A directory of the test's own: in namespaces its PID does not tell it from others.
 pub fn scratch(what: &str) -> TempDir {
     match std::env::var(INSIDE) {
-        Ok(test) => TempDir::new(&format!("{what}-{test}")),
+        // A colon would end a path among the options of an overlay.
+        Ok(test) => TempDir::new(&format!("{what}-{}", test.replace(':', "_"))),
         Err(_) => TempDir::new(what),
     }
 }
 
-/// A server whose every answer is its name.
+/// A server whose every answer is its name, as it was when the connection began.
 pub struct Named {
     pub addr: SocketAddr,
+    name: Arc<Mutex<String>>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -47,17 +49,40 @@ impl Named {
     pub fn on(listener: TcpListener, name: &str) -> Self {
         let addr = listener.local_addr().expect("address");
         let stopping = Arc::new(AtomicBool::new(false));
-        let (stops, name) = (Arc::clone(&stopping), name.to_owned());
+        let name = Arc::new(Mutex::new(name.to_owned()));
+        let (stops, named) = (Arc::clone(&stopping), Arc::clone(&name));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if stops.load(Ordering::SeqCst) {
                     return;
                 }
-                let name = name.clone();
+                let name = named.lock().expect("name").clone();
                 std::thread::spawn(move || say(&stream, &name));
             }
         });
-        Named { addr, stopping }
+        Named {
+            addr,
+            name,
+            stopping,
+        }
+    }
+
+    /// Two, at this port of 127.0.0.2 and 127.0.0.3: networks of one machine.
+    pub fn pair(names: [&str; 2]) -> [Self; 2] {
+        for _ in 0..100 {
+            let first = TcpListener::bind("127.0.0.2:0").expect("bind port 0");
+            let port = first.local_addr().expect("address").port();
+            // Somebody else may have the same port there.
+            if let Ok(second) = TcpListener::bind(("127.0.0.3", port)) {
+                return [Self::on(first, names[0]), Self::on(second, names[1])];
+            }
+        }
+        panic!("no port is free on both addresses");
+    }
+
+    /// Who answers on connections that begin from now on.
+    pub fn rename(&self, name: &str) {
+        name.clone_into(&mut self.name.lock().expect("name"));
     }
 
     pub fn port(&self) -> u16 {

@@ -26,6 +26,7 @@ fn links_lead_somewhere() {
         "README.md",
         "docs/configuration.md",
         "docs/operations.md",
+        "docs/performance.md",
         "docs/rules.md",
     ] {
         let text = read(file);

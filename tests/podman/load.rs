@@ -1,17 +1,21 @@
 //! Requests at a steady pace, on connections that are kept.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::support::client::Client;
-use crate::support::{soak, PATIENCE};
+use crate::support::PATIENCE;
 
 /// Connections.
 pub const CLIENTS: u32 = 8;
+/// Requests a second, of all of them.
+const RATE: u32 = 2000;
+/// How much a client makes up for when it is late.
+const MADE_UP: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -20,38 +24,57 @@ pub struct Outcome {
     pub failed: BTreeMap<String, usize>,
 }
 
+impl Outcome {
+    fn fails(&mut self, what: String) {
+        *self.failed.entry(what).or_insert(0) += 1;
+    }
+
+    /// Adds what another has seen.
+    fn add(&mut self, other: Outcome) {
+        self.good += other.good;
+        for (what, count) in other.failed {
+            *self.failed.entry(what).or_insert(0) += count;
+        }
+    }
+}
+
 pub struct Load {
+    began: Instant,
     stopping: Arc<AtomicBool>,
     clients: Vec<JoinHandle<Outcome>>,
 }
 
 impl Load {
-    /// Begins: 2,000 requests a second in the long form, 400 in the short one.
+    /// Begins.
     pub fn start(addr: SocketAddr, path: &str) -> Self {
-        let rate = if soak() { 2000 } else { 400 };
-        let pause = Duration::from_secs(1) * CLIENTS / rate;
+        let pause = Duration::from_secs(1) * CLIENTS / RATE;
         let stopping = Arc::new(AtomicBool::new(false));
         let client = |_| {
             let (stopping, path) = (Arc::clone(&stopping), path.to_owned());
             std::thread::spawn(move || run(addr, &path, pause, &stopping))
         };
         Load {
+            began: Instant::now(),
             clients: (0..CLIENTS).map(client).collect(),
             stopping,
         }
     }
 
-    /// Ends, and tells what was seen.
-    pub fn stop(self) -> Outcome {
+    /// How long it has gone on.
+    pub fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Ends, tells of its pace, and gives what was seen.
+    pub fn stop(self, what: &str) -> Outcome {
+        let took = self.age();
         self.stopping.store(true, Ordering::SeqCst);
         let mut all = Outcome::default();
         for client in self.clients {
-            let outcome = client.join().expect("a client");
-            all.good += outcome.good;
-            for (what, count) in outcome.failed {
-                *all.failed.entry(what).or_insert(0) += count;
-            }
+            all.add(client.join().expect("a client"));
         }
+        let pace = all.good as f64 / took.as_secs_f64();
+        println!("{what}: {took:.1?}, {pace:.0} good a second, {all:?}");
         all
     }
 }
@@ -59,29 +82,58 @@ impl Load {
 fn run(addr: SocketAddr, path: &str, pause: Duration, stopping: &AtomicBool) -> Outcome {
     let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n");
     let mut outcome = Outcome::default();
-    let mut kept: Option<(Client, usize)> = None;
+    let mut kept = None;
     let mut next = Instant::now();
     while !stopping.load(Ordering::SeqCst) {
-        // A client does not hurry after what it missed.
-        next = (next + pause).max(Instant::now());
+        // A client makes up for a moment, and does not hurry after more.
+        next = (next + pause).max(Instant::now() - MADE_UP);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        // The rig's client keeps all that it was sent: not for ever.
-        let fresh = kept.take().filter(|(_, count)| *count < 200);
-        let (mut client, count) =
-            fresh.unwrap_or_else(|| (Client::connect(addr, PATIENCE).expect("connect"), 0));
-        client.send(request.as_bytes(), PATIENCE);
-        let came = client.receive_responses(count + 1, PATIENCE);
-        let status = client.parsed().responses.get(count).map(|r| r.status);
-        match status.filter(|_| came) {
-            Some(200) => {
+        let mut stream = kept.take().unwrap_or_else(|| connect(addr));
+        match exchange(&mut stream, request.as_bytes()) {
+            Ok(200) => {
                 outcome.good += 1;
-                kept = Some((client, count + 1));
+                kept = Some(stream);
             }
-            other => {
-                let what = other.map_or("no answer".to_owned(), |status| status.to_string());
-                *outcome.failed.entry(what).or_insert(0) += 1;
-            }
+            Ok(status) => outcome.fails(status.to_string()),
+            Err(error) => outcome.fails(format!("no whole answer: {error}")),
         }
     }
     outcome
+}
+
+fn connect(addr: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&addr, PATIENCE).expect("connect");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    stream.set_nodelay(true).expect("TCP_NODELAY");
+    stream
+}
+
+/// The status of one request, once all of its response has come, whose length the head must tell.
+fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<u16> {
+    let bad = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
+    stream.write_all(request)?;
+    let (mut room, mut have) = ([0; 4096], 0);
+    loop {
+        let came = stream.read(room.get_mut(have..).unwrap_or_default())?;
+        if came == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        have += came;
+        let mut fields = [httparse::EMPTY_HEADER; 32];
+        let mut head = httparse::Response::new(&mut fields);
+        let parsed = head.parse(&room[..have]);
+        let Ok(httparse::Status::Complete(start)) = parsed else {
+            parsed.map_err(|error| bad(&error.to_string()))?;
+            continue;
+        };
+        let length = head
+            .headers
+            .iter()
+            .find(|field| field.name.eq_ignore_ascii_case("content-length"))
+            .and_then(|field| std::str::from_utf8(field.value).ok()?.parse().ok());
+        let length: usize = length.ok_or_else(|| bad("no length"))?;
+        if have >= start + length {
+            return head.code.ok_or_else(|| bad("no status"));
+        }
+    }
 }

@@ -52,6 +52,21 @@ routes:
   - prefix: /reject
     inbound_chunked_mode: reject
     target: http://HANGS
+  - {prefix: /bad-head, target: 'http://BAD-HEAD'}
+  - {prefix: /bad-framing, target: 'http://BAD-FRAMING'}
+  - {prefix: /switches, target: 'http://SWITCHES'}
+  - {prefix: /huge-head, target: 'http://HUGE-HEAD'}
+  - {prefix: /ws, target: 'http://SWITCHES'}
+  - prefix: /targets-full
+    target: http://HANGS
+    response_header_timeout: 30s
+    max_concurrency: -1
+    target_max_concurrency: 1
+  - prefix: /targets-out
+    target: http://REFUSES
+    health_check_path: /
+    health_check_interval: 50ms
+    consecutive_failures: 1
   - {prefix: /fine, target: 'http://ANSWERS'}
   - {prefix: /guarded, response_header_timeout: 11s, target: 'http://HANGS'}
 ";

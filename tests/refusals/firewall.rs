@@ -1,9 +1,8 @@
 //! What the firewall refuses: connections before they are read, and requests.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
-use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::cases::get;
 use super::support::client::Client;
@@ -32,14 +31,8 @@ admin:
   key: k
 ";
 
-fn connect_from(source: u8, to: SocketAddr) -> Client {
-    let source = IpAddr::from([127, 0, 0, source]);
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket
-        .bind(&SockAddr::from(SocketAddr::new(source, 0)))
-        .unwrap();
-    socket.connect(&SockAddr::from(to)).unwrap();
-    Client::over(TcpStream::from(socket))
+pub fn connect_from(source: u8, to: SocketAddr) -> Client {
+    Client::connect_from(IpAddr::from([127, 0, 0, source]), to).unwrap()
 }
 
 /// The refusal that `client` gets, and what the newest entry of its address says.
@@ -61,7 +54,7 @@ fn refused(addr: SocketAddr, client: &mut Client, source: u8) -> (u16, String, V
     (response.status, body, entry)
 }
 
-fn assert_limit(entry: &Value, config: &str, (setting, value): (&str, Option<u64>), on: &str) {
+pub fn assert_limit(entry: &Value, config: &str, (setting, value): (&str, Option<u64>), on: &str) {
     let limit = &entry["limit"];
     assert_eq!(limit["setting"], setting, "{entry}");
     assert_eq!(limit["value"].as_u64(), value, "{entry}");

@@ -1,7 +1,7 @@
 //! A raw client: sends what it is told in the pieces it is told, and notes what comes and when.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
@@ -26,6 +26,15 @@ impl Client {
     /// Connects, with no delay of small writes.
     pub fn connect(addr: SocketAddr, limit: Duration) -> std::io::Result<Self> {
         Self::of(TcpStream::connect_timeout(&addr, limit)?)
+    }
+
+    /// Connects from an address of 127.0.0.0/8. A connection that is reset at once may be known as reset
+    /// before `connect(2)` has returned, which then says so.
+    pub fn connect_from(source: IpAddr, addr: SocketAddr) -> std::io::Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+        socket.connect(&addr.into())?;
+        Self::of(socket.into())
     }
 
     /// Connects with a receive buffer of so many bytes (the kernel doubles it), so that what is not

@@ -54,7 +54,7 @@ impl EpollEngine {
                     kind: Kind::Connect { fd },
                 });
                 self.start_connect(token, fd, &addr);
-                return OpId(token);
+                return OpId::of(token);
             }
         };
         let token = self.ops.insert(Parked { key, kind });
@@ -66,14 +66,14 @@ impl EpollEngine {
             Some(Kind::Buffer) => self.start_buffer(token),
             Some(Kind::Connect { .. }) | None => {}
         }
-        OpId(token)
+        OpId::of(token)
     }
 
     /// Names an operation that never waited and so has no entry. No entry's token looks like it,
     /// so cancelling it is harmless.
     fn name_at_once(&mut self) -> OpId {
         self.at_once = self.at_once.wrapping_add(1);
-        OpId(Token {
+        OpId::of(Token {
             index: u32::MAX,
             generation: self.at_once,
         })
@@ -149,7 +149,7 @@ impl EpollEngine {
     fn start_accept(&mut self, token: Token, listener: Fd) {
         let options = self.options;
         let socket = self.slot(listener);
-        socket.reader = Some(token);
+        socket.reader = Some(OpId::of(token));
         socket.readable = false;
         socket.registered = true;
         let data = data_of(listener, socket.generation);
@@ -173,7 +173,7 @@ impl EpollEngine {
                 let socket = self.slot(fd);
                 socket.readable = false;
                 socket.writable = false;
-                socket.writer = Some(token);
+                socket.writer = Some(OpId::of(token));
                 self.register(fd, token);
             }
             Err(error) => self.end(token, |_| failed(&error, None)),
@@ -185,7 +185,7 @@ impl EpollEngine {
             return self.end(token, bad_descriptor);
         }
         let socket = self.slot(fd);
-        socket.reader = Some(token);
+        socket.reader = Some(OpId::of(token));
         if socket.readable {
             self.progress_read(fd);
         } else {
@@ -198,7 +198,7 @@ impl EpollEngine {
             return self.end(token, bad_descriptor);
         }
         let socket = self.slot(fd);
-        socket.writer = Some(token);
+        socket.writer = Some(OpId::of(token));
         if socket.writable {
             self.progress_write(fd);
         } else {
@@ -279,7 +279,7 @@ impl EpollEngine {
 
     /// Carries the waiting receive or accept on, on a socket that is thought readable.
     pub(super) fn progress_read(&mut self, fd: Fd) {
-        let Some(token) = self.entry(fd).and_then(|s| s.reader) else {
+        let Some(token) = self.entry(fd).and_then(|s| s.reader.map(OpId::token)) else {
             return;
         };
         match self.ops.get(token).map(|op| &op.kind) {
@@ -402,7 +402,7 @@ impl EpollEngine {
 
     /// Carries the waiting send or connect on, on a socket that is thought writable.
     pub(super) fn progress_write(&mut self, fd: Fd) {
-        let Some(token) = self.entry(fd).and_then(|s| s.writer) else {
+        let Some(token) = self.entry(fd).and_then(|s| s.writer.map(OpId::token)) else {
             return;
         };
         match self.ops.get_mut(token).map(|op| &mut op.kind) {
@@ -489,7 +489,7 @@ impl EpollEngine {
         if let Some(op) = self.ops.get(token) {
             self.done.push(Event {
                 key: op.key,
-                op: OpId(token),
+                op: OpId::of(token),
                 more: true,
                 outcome,
             });
@@ -539,7 +539,7 @@ impl EpollEngine {
         let outcome = self.outcome(fd, outcome);
         self.done.push(Event {
             key,
-            op: OpId(token),
+            op: OpId::of(token),
             more: false,
             outcome,
         });
@@ -561,7 +561,7 @@ impl EpollEngine {
         let Some(socket) = self.entry_mut(fd) else {
             return;
         };
-        if socket.reader != Some(token) {
+        if socket.reader != Some(OpId::of(token)) {
             return;
         }
         socket.reader = None;
@@ -572,7 +572,7 @@ impl EpollEngine {
 
     fn unlink_writer(&mut self, token: Token, fd: Fd) {
         if let Some(socket) = self.entry_mut(fd) {
-            if socket.writer == Some(token) {
+            if socket.writer == Some(OpId::of(token)) {
                 socket.writer = None;
             }
         }

@@ -262,12 +262,12 @@ impl Engine for SimEngine {
             cancelled: None,
             ended: false,
         };
-        OpId(self.operations.insert(operation))
+        OpId::of(self.operations.insert(operation))
     }
 
     fn cancel(&mut self, op: OpId) {
         let at = self.soon();
-        if let Some(operation) = self.operations.get_mut(op.0) {
+        if let Some(operation) = self.operations.get_mut(op.token()) {
             operation.cancelled.get_or_insert(at);
         }
     }
@@ -380,7 +380,7 @@ impl Engine for SimEngine {
             .operations
             .iter()
             .filter(|(_, operation)| operation.fd == Some(fd))
-            .map(|(token, _)| OpId(token))
+            .map(|(token, _)| OpId::of(token))
             .collect();
         {
             let mut net = self.net.borrow_mut();
@@ -517,7 +517,7 @@ impl Engine for SimEngine {
     }
 
     fn is_pending(&self, op: OpId) -> bool {
-        self.operations.contains(op.0)
+        self.operations.contains(op.token())
     }
 
     fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
@@ -533,22 +533,20 @@ impl Engine for SimEngine {
         }
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         let addr = self.listening(listener, "refuse_one");
         let mut net = self.net.borrow_mut();
-        let Some(end) = net
+        let end = net
             .listener(addr)
-            .and_then(|listener| listener.queue.pop_front())
-        else {
-            return false;
-        };
+            .and_then(|listener| listener.queue.pop_front())?;
         let space = net.space(end).unwrap_or(0);
         net.send(end, &answer[..answer.len().min(space)], false);
         net.shutdown(end, Shutdown::Write);
         let unread = net.end(end).recv.len().min(CAPACITY);
         net.receive_exactly(end, unread, |_| {});
+        let peer = net.peek(end).map(|end| end.remote);
         net.close(end, Close::Orderly);
-        true
+        peer
     }
 
     fn stats(&self) -> Stats {

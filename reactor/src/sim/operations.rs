@@ -45,7 +45,7 @@ impl SimEngine {
             None => outcome,
         };
         let held = Held {
-            op: OpId(token),
+            op: OpId::of(token),
             key: operation.key,
             ready,
             more,
@@ -241,7 +241,7 @@ impl SimEngine {
         if held.more {
             return;
         }
-        let Some(operation) = self.operations.remove(held.op.0) else {
+        let Some(operation) = self.operations.remove(held.op.token()) else {
             return;
         };
         if planted::active(Bug::EventAfterFinal) && matches!(operation.kind, Kind::Accept) {

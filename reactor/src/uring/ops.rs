@@ -79,7 +79,7 @@ impl UringEngine {
             refused.or_else(|| (!socket.open || socket.closing.is_some()).then_some(libc::EBADF));
         if let Some(errno) = refused {
             self.end(token, |buf| Outcome::Failed { errno, buf });
-            return OpId(token);
+            return OpId::of(token);
         }
         match self.ops.get(token).map(|op| &op.kind) {
             Some(Kind::Poll { what, .. }) => {
@@ -95,7 +95,7 @@ impl UringEngine {
             _ => self.slot(fd).reader = Some(token),
         }
         self.request(token);
-        OpId(token)
+        OpId::of(token)
     }
 
     fn insert(&mut self, key: Key, kind: Kind) -> Token {
@@ -120,7 +120,7 @@ impl UringEngine {
                 self.end(token, |_| Outcome::Failed { errno, buf: None });
             }
         }
-        OpId(token)
+        OpId::of(token)
     }
 
     fn start_buffer(&mut self, key: Key) -> OpId {
@@ -128,11 +128,11 @@ impl UringEngine {
         if self.waiting.is_empty() {
             if let Some(buf) = self.pool.take() {
                 self.end(token, |_| Outcome::Buffer(buf));
-                return OpId(token);
+                return OpId::of(token);
             }
         }
         self.starve(token);
-        OpId(token)
+        OpId::of(token)
     }
 
     fn starve(&mut self, token: Token) {
@@ -503,7 +503,7 @@ impl UringEngine {
             if let Some(op) = self.ops.get_mut(token) {
                 op.stage = Stage::Over;
                 self.over += 1;
-                let (key, op) = (op.key, OpId(token));
+                let (key, op) = (op.key, OpId::of(token));
                 self.done.push(Event {
                     key,
                     op,
@@ -535,7 +535,7 @@ impl UringEngine {
         if let Some(op) = self.ops.get(token) {
             self.done.push(Event {
                 key: op.key,
-                op: OpId(token),
+                op: OpId::of(token),
                 more: true,
                 outcome,
             });
@@ -567,7 +567,7 @@ impl UringEngine {
         let outcome = outcome(buf);
         let event = Event {
             key: op.key,
-            op: OpId(token),
+            op: OpId::of(token),
             more: false,
             outcome: match self.entry_mut(fd) {
                 Some(socket) => socket.failure.outcome(outcome),

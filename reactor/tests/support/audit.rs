@@ -35,7 +35,7 @@ impl<E: Engine> Audited<E> {
     }
 
     fn check(&mut self, event: &Event) {
-        let Some(entry) = self.open.get(&event.op.0) else {
+        let Some(entry) = self.open.get(&event.op.token()) else {
             panic!("audit: an event after the final one: {event:?}")
         };
         assert_eq!(entry.key, event.key, "audit: the key changed");
@@ -57,7 +57,7 @@ impl<E: Engine> Audited<E> {
             returned || !entry.buffer,
             "audit: a buffer did not come back: {event:?}"
         );
-        self.open.remove(&event.op.0);
+        self.open.remove(&event.op.token());
     }
 }
 
@@ -74,7 +74,7 @@ impl<E: Engine> Engine for Audited<E> {
         let many = matches!(op, Op::Accept { .. } | Op::Recv { many: true, .. });
         let buffer = matches!(op, Op::RecvInto { .. } | Op::Send { .. });
         let id = self.engine.submit(key, op);
-        let before = self.open.insert(id.0, Entry { key, many, buffer });
+        let before = self.open.insert(id.token(), Entry { key, many, buffer });
         assert!(before.is_none(), "audit: {id:?} names two operations");
         id
     }
@@ -170,7 +170,7 @@ impl<E: Engine> Engine for Audited<E> {
         self.engine.local_addr(fd)
     }
 
-    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> bool {
+    fn refuse_one(&mut self, listener: Fd, answer: &[u8]) -> Option<SocketAddr> {
         self.engine.refuse_one(listener, answer)
     }
 

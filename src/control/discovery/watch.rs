@@ -252,7 +252,10 @@ impl Watch {
         let events = std::mem::take(&mut self.events);
         match self.look() {
             Ok(list) => {
-                let unheard = had_stream && events == 0 && self.events == 0 && list != self.last;
+                // No event tells of an address that comes late.
+                let told = |c: &&Container| !self.fresh.contains_key(&c.id);
+                let same = list.iter().filter(told).eq(self.last.iter().filter(told));
+                let unheard = had_stream && events == 0 && self.events == 0 && !same;
                 self.found(list);
                 if unheard && self.status.lists > 1 {
                     self.deaf();

@@ -58,6 +58,22 @@ fn a_whole_head() {
     assert_eq!(dropped, 0);
 }
 
+/// Lines are copied in one piece where they stand as toron writes them, and written where they do not:
+/// what comes of it is the same.
+#[test]
+fn lines_are_written_alike_however_they_came() {
+    let fields =
+        "A: 1\r\nB:2\r\nC:  3\r\nD: 4 \r\nE:\t5\r\nF:\r\nG: \r\nH: 8\r\nX_I: 9\r\nJ: a: b\r\n\
+        Cookie: c\r\nX-Real-IP: x\r\nK: \t\r\nL: 1  2\r\n";
+    let canonical = "A: 1\r\nB: 2\r\nC: 3\r\nD: 4\r\nE: 5\r\nF: \r\nG: \r\nH: 8\r\nJ: a: b\r\n\
+        Cookie: c\r\nK: \r\nL: 1  2\r\n";
+    assert_eq!(passed(fields, &plain()), canonical);
+    assert_eq!(passed(canonical, &plain()), canonical);
+    // Behind the first 64 as well.
+    let many: String = (0..90).map(|n| format!("N{n}: {n}\r\n")).collect();
+    assert_eq!(passed(&many, &plain()), many);
+}
+
 #[test]
 fn r11_fields_of_the_connection_are_removed() {
     for (fields, left) in [

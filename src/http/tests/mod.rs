@@ -47,7 +47,7 @@ pub fn with_request<T>(
     look: impl FnOnce(Result<RequestHead<'_, '_>, Reason>, &[u8]) -> T,
 ) -> Option<T> {
     let mut slots = field_slots::<128>();
-    match HeadScanner::request().scan(bytes) {
+    match HeadScanner::request().find(bytes, usize::MAX) {
         Scan::Incomplete => None,
         Scan::Bad(reason) => Some(look(Err(reason), &[])),
         Scan::Complete { skip, len } => {

@@ -87,6 +87,55 @@ fn any_segmentation_of_a_head_gives_the_same_outcome() {
     }
 }
 
+/// What a server makes of a head that comes whole, and of one that comes byte by byte: the same, down
+/// to the reason.
+#[test]
+fn a_head_that_is_found_is_judged_as_one_that_is_scanned() {
+    let asked = Asked {
+        head: false,
+        upgrade: true,
+    };
+    let (mut refused, mut passed) = (0u64, 0u64);
+    for seed in 0..CASES {
+        let mut random = Random::new(seed);
+        let bytes = mutate(&mut random, &HEADS);
+        let request = |outcome| match outcome {
+            Scan::Incomplete => None,
+            Scan::Bad(reason) => Some(Err(reason)),
+            Scan::Complete { skip, len } => {
+                let mut slots = field_slots::<32>();
+                let head = request::parse(&bytes[skip..skip + len], &LIMITS, &mut slots);
+                Some(head.map(|head| (len, head.facts)))
+            }
+        };
+        let response = |outcome| match outcome {
+            Scan::Incomplete => None,
+            Scan::Bad(reason) => Some(Err(reason)),
+            Scan::Complete { skip, len } => {
+                let mut slots = field_slots::<32>();
+                let head = response::parse(&bytes[skip..skip + len], asked, &mut slots);
+                Some(head.map(|head| (len, head.facts)))
+            }
+        };
+        let bytewise = |scanner| scan_cut(scanner, &bytes, || 1);
+        let shown = bytes.escape_ascii();
+        for most in [usize::MAX, 40] {
+            let found = request(HeadScanner::request().find(&bytes, most));
+            let scanned = request(bytewise(HeadScanner::request()));
+            assert_eq!(found, scanned, "seed {seed}: {shown}");
+            refused += u64::from(matches!(found, Some(Err(_))));
+            let found = response(HeadScanner::response().find(&bytes, most));
+            let scanned = response(bytewise(HeadScanner::response()));
+            assert_eq!(found, scanned, "seed {seed}: {shown}");
+            passed += u64::from(matches!(found, Some(Ok(_))));
+        }
+    }
+    assert!(
+        refused > CASES / 10 && passed > CASES / 20,
+        "{refused} requests refused, {passed} responses passed"
+    );
+}
+
 #[test]
 fn any_segmentation_of_a_chunked_body_gives_the_same_outcome() {
     for seed in 0..CASES / 4 {

@@ -27,6 +27,17 @@ const HEAD: Asked = Asked {
     upgrade: false,
 };
 
+/// As for requests; here a line may also end with a bare line feed.
+#[test]
+fn lines_are_written_alike_however_they_came() {
+    let head = "HTTP/1.1 204 X\r\nA: 1\r\nB: 2\nC:3\r\nD:\nE: 5\r\nServer: x \r\nF: 6\n\n";
+    let (out, _) = relayed(head, GET, &plain());
+    assert_eq!(
+        out,
+        "HTTP/1.1 204 X\r\nA: 1\r\nB: 2\r\nC: 3\r\nD: \r\nE: 5\r\nServer: x\r\nF: 6\r\n\r\n"
+    );
+}
+
 #[test]
 fn r13_framing_towards_the_client() {
     let http10 = Reply {

@@ -7,7 +7,7 @@ const GET: Asked = Asked {
 
 fn read(bytes: &[u8], asked: Asked) -> Result<ResponseFacts, &'static str> {
     let mut slots = field_slots::<128>();
-    match HeadScanner::response().scan(bytes) {
+    match HeadScanner::response().find(bytes, usize::MAX) {
         Scan::Incomplete => panic!("incomplete: {}", bytes.escape_ascii()),
         Scan::Bad(reason) => Err(reason.code()),
         Scan::Complete { skip, len } => {

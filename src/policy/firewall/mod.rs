@@ -27,7 +27,7 @@ mod table;
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +51,7 @@ use table::{Handle, Table};
 pub struct Firewall {
     table: Table,
     connections: AtomicU32,
+    blocks_by_hand: AtomicU64,
 }
 
 /// A connection that is counted, in all and for its address, until this is dropped.
@@ -133,6 +134,7 @@ impl Firewall {
         Arc::new(Firewall {
             table: Table::new(rules.max_tracked_addresses),
             connections: AtomicU32::new(0),
+            blocks_by_hand: AtomicU64::new(0),
         })
     }
 
@@ -329,7 +331,16 @@ impl Firewall {
                 standing.put_under_block(BlockedFor::Hand, length, now);
             }
         });
+        if noted.is_some() {
+            self.blocks_by_hand.fetch_add(1, Ordering::Relaxed);
+        }
         noted.is_some()
+    }
+
+    /// How many blocks were put up by hand.
+    #[must_use]
+    pub fn blocks_by_hand(&self) -> u64 {
+        self.blocks_by_hand.load(Ordering::Relaxed)
     }
 
     /// Ends the block of `address`. `false` if there was none. Strikes stay.

@@ -42,7 +42,8 @@ struct Cell {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle {
     key: Key,
-    shard: usize,
+    /// Few bytes: each connection holds one.
+    shard: u32,
     at: u32,
 }
 
@@ -119,6 +120,10 @@ impl Table {
         }
     }
 
+    fn cell(&self, shard: u32) -> Option<&Cell> {
+        self.cells.get(shard as usize)
+    }
+
     /// Calls `act` with the entry of `address`, if there is one, and files it anew.
     pub fn with_known<T>(
         &self,
@@ -130,7 +135,7 @@ impl Table {
         let key = Key::of(address, rules.ipv6_prefix);
         let hash = self.hasher.hash_one(key);
         let shard = shard_of(hash);
-        let cell = self.cells.get(shard)?;
+        let cell = self.cell(shard)?;
         let mut locked = lock(cell);
         let at = locked.find(hash, key)?;
         let done = act(&mut locked, Handle { key, shard, at });
@@ -150,7 +155,7 @@ impl Table {
         let key = Key::of(address, rules.ipv6_prefix);
         let hash = self.hasher.hash_one(key);
         let shard = shard_of(hash);
-        let cell = self.cells.get(shard)?;
+        let cell = self.cell(shard)?;
         let mut locked = lock(cell);
         let mut found = locked.find(hash, key);
         if found.is_none() {
@@ -185,13 +190,13 @@ impl Table {
         handle: Handle,
         act: impl FnOnce(&mut Shard, Handle) -> T,
     ) -> Option<T> {
-        let cell = self.cells.get(handle.shard)?;
+        let cell = self.cell(handle.shard)?;
         Some(act(&mut lock(cell), handle))
     }
 
     /// Counts a connection down and files the entry anew.
     pub fn release(&self, handle: Handle, now: Time) {
-        if let Some(cell) = self.cells.get(handle.shard) {
+        if let Some(cell) = self.cell(handle.shard) {
             let mut locked = lock(cell);
             locked.disconnect(handle.at, now);
             publish(cell, &locked);
@@ -276,8 +281,8 @@ impl Table {
 }
 
 /// By bits from the middle: inside a shard the hash table uses the lowest and the highest ones.
-fn shard_of(hash: u64) -> usize {
-    (hash >> 40) as usize % SHARDS
+fn shard_of(hash: u64) -> u32 {
+    (hash >> 40) as u32 % SHARDS as u32
 }
 
 /// Nothing in a shard is left half done by a panic: what is done under the lock does not panic.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Download, Order, Orders, Transaction, Upload, CONTINUE_AFTER};
 use crate::http::Reason;
-use crate::proxy::clock::millis;
+use crate::proxy::clock::{self, millis};
 
 impl Transaction {
     /// The earliest deadline in force.
@@ -15,7 +15,7 @@ impl Transaction {
         if self.finished {
             return None;
         }
-        [
+        clock::earliest([
             self.connect_at,
             self.continue_at,
             self.response_header_at,
@@ -25,10 +25,7 @@ impl Transaction {
             self.request_deadline_at,
             self.reading.deadline(),
             self.writing.deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        ])
     }
 
     pub(super) fn tick(&mut self, now: Time, out: &mut Orders) {

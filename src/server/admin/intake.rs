@@ -34,7 +34,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if !self.core.serves_admin(session) {
             return Some(arrival.refuse(Reason::NoRoute));
         }
-        let (peer, client) = (session.peer.ip(), session.client.address);
+        let (peer, client) = (session.peer, session.client.address);
         let admitted = access::check(&snapshot.settings, &request, peer, client);
         let admitted = admitted.map_err(Blame::from);
         let source = admitted.and_then(|()| source_of(&request));
@@ -81,11 +81,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         session.phase = Phase::Taking;
         if is_bare {
             session.request_len = head_len;
-            session.visit = Some(visit);
+            session.own().visit = Some(visit);
             return self.lay_down(session);
         }
         visit.run(now);
-        session.visit = Some(visit);
+        session.own().visit = Some(visit);
         let Some(mut input) = session.input.take() else {
             return;
         };
@@ -123,7 +123,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The request to the admin API, if one is under way, ends without an answer.
     pub(in crate::server) fn note_cut_visit(&mut self, session: &mut Session, reason: Reason) {
-        let Some(visit) = session.visit.take() else {
+        let Some(visit) = session.take_visit() else {
             return;
         };
         self.recall(&visit);
@@ -146,7 +146,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     fn take_body(&mut self, session: &mut Session, mut buf: Buf) {
         let now = self.now();
-        let Some(visit) = session.visit.as_mut() else {
+        // By field, as the spill is borrowed as well.
+        let visit = session.own.as_mut().and_then(|own| own.visit.as_mut());
+        let Some(visit) = visit else {
             return;
         };
         let portion = match visit.source.take(&mut buf, 0, &mut session.spill) {
@@ -179,8 +181,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         self.note_slowness(session);
         let now = self.now();
-        let Some((reason, observed)) = session.visit.as_ref().map(|visit| visit.overdue(now))
-        else {
+        let Some((reason, observed)) = session.visit().map(|visit| visit.overdue(now)) else {
             return;
         };
         self.refuse_visit(session, Blame::with(reason, observed));
@@ -189,7 +190,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Ends a request of which something is still to come.
     fn refuse_visit(&mut self, session: &mut Session, blame: impl Into<Blame>) {
         let mut refusal = Refusal::unread(blame);
-        if let Some(visit) = session.visit.take() {
+        if let Some(visit) = session.take_visit() {
             self.recall(&visit);
             refusal.client = visit.version;
             refusal.head_only = visit.head_only;
@@ -202,7 +203,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         // Whoever answers sees what this reactor holds right now; of the others, what they held
         // after their last turn.
         self.core.publish(self.cx.engine.stats());
-        let Some(visit) = session.visit.as_mut() else {
+        let Some(visit) = session.visit_mut() else {
             return;
         };
         let body = std::mem::take(&mut visit.question.body);
@@ -216,11 +217,8 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The answer to what was asked has come.
     pub(in crate::server) fn reply(&mut self, session: &mut Session, reply: Reply) {
-        let Some(visit) = session
-            .visit
-            .take()
-            .filter(|_| session.phase == Phase::Asking)
-        else {
+        let visit = session.take_visit();
+        let Some(visit) = visit.filter(|_| session.phase == Phase::Asking) else {
             return;
         };
         self.recall(&visit);

@@ -34,7 +34,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if !taken && !self.core.serves_admin(session) {
             return Some(Err(Reason::NoRoute));
         }
-        let (peer, client) = (session.peer.ip(), session.client.address);
+        let (peer, client) = (session.peer, session.client.address);
         (!taken).then(|| check_subnet(&snapshot.settings, request, peer, client))
     }
 
@@ -58,7 +58,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if facts.method == Method::Get {
             let chunked = facts.version != Version::Http10;
             let cursor = Cursor::new(arrival.snapshot, format, chunked);
-            session.exposition = Some(Box::new(cursor));
+            session.own().exposition = Some(Box::new(cursor));
         }
         Verdict::Written {
             whole: arrival.nothing_owed(),
@@ -70,7 +70,8 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// An answer outside a transaction, or a piece of one, has been taken by the client.
     pub(in crate::server) fn answer_taken(&mut self, session: &mut Session, then: ClientEnd) {
-        let Some(cursor) = session.exposition.as_mut() else {
+        let exposition = session.own.as_mut().map(|own| &mut own.exposition);
+        let Some(cursor) = exposition.and_then(Option::as_mut) else {
             return self.end_client(session, then);
         };
         // Of this reactor what it holds now; of the others what they held after their last turn.
@@ -78,7 +79,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let mut piece = std::mem::take(&mut self.core.scratch);
         piece.clear();
         if !cursor.write(&self.core.shared, self.cx.now, &mut piece) {
-            session.exposition = None;
+            session.own().exposition = None;
         }
         self.send_text(session, &piece, Tag::Answer);
         self.core.scratch = piece;

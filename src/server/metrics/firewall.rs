@@ -2,6 +2,7 @@
 
 use super::family::{Family, Samples};
 use super::text::Kind;
+use crate::policy::firewall::BlockedFor;
 
 /// Their table.
 pub const FAMILIES: &[Family] = &[
@@ -73,7 +74,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "toron_firewall_blocks_total",
         kind: Kind::Counter,
-        help: "Automatic blocks, by the violation that led to them.",
+        help: "Blocks, by the violation that led to them; manual are those by hand.",
         labels: &["kind"],
         samples: Samples::Once(|view, out| {
             let (rate, slow) = (
@@ -82,6 +83,8 @@ pub const FAMILIES: &[Family] = &[
             );
             out.sample(&[("kind", "rate")], rate);
             out.sample(&[("kind", "slowness")], slow);
+            let by_hand = view.shared.firewall.blocks_by_hand();
+            out.sample(&[("kind", BlockedFor::Hand.as_str())], by_hand);
         }),
     },
 ];

@@ -4,6 +4,7 @@ use super::family::{route_label, Family, Samples, View, NO_ROUTE};
 use super::text::{Kind, Text};
 use crate::http::Reason;
 use crate::policy::counter::Counter;
+use crate::policy::pool::Standing;
 use crate::policy::route_stats::{Class, RouteStats, LATENCY};
 use crate::policy::settings::Route;
 
@@ -92,6 +93,13 @@ pub const FAMILIES: &[Family] = &[
         labels: &["route"],
         samples: Samples::Routes(cap),
     },
+    Family {
+        name: "toron_target_healthy",
+        kind: Kind::Gauge,
+        help: "1 if the target takes requests of the route, 0 if it is out or on trial.",
+        labels: &["route", "target"],
+        samples: Samples::Routes(health),
+    },
 ];
 
 fn stats<'a>(view: &'a View<'_>, id: usize) -> Option<&'a RouteStats> {
@@ -166,6 +174,20 @@ fn in_flight(view: &View<'_>, id: usize, route: &Route, out: &mut Text<'_>) {
     let used = slots > 0 || stats(view, id).is_some_and(RouteStats::is_used);
     if used || route.limits.max_concurrency.is_some() {
         out.sample(&[route_label(route)], slots);
+    }
+}
+
+/// A target that is listed twice is told of once: both have the same address.
+fn health(view: &View<'_>, id: usize, route: &Route, out: &mut Text<'_>) {
+    let states = view.snapshot.pool(id).map(|pool| pool.targets());
+    let mut told: Vec<String> = Vec::new();
+    for (target, state) in route.targets().iter().zip(states.unwrap_or_default()) {
+        let url = target.url();
+        if !told.contains(&url) {
+            let is_up = state.standing() == Standing::Up;
+            out.sample(&[route_label(route), ("target", &url)], u8::from(is_up));
+            told.push(url);
+        }
     }
 }
 

@@ -266,6 +266,7 @@ fn f7_the_list_is_bounded_and_longest_first() {
     let listed = firewall.blocked(&rules, 3, ms(0));
     let left: Vec<u64> = listed.iter().map(|b| b.left.as_secs()).collect();
     assert_eq!(left, [100, 99, 98]);
+    assert_eq!(firewall.blocks_by_hand(), 100);
 }
 
 #[test]
