@@ -393,6 +393,11 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn download_await_client(&mut self, session: &mut Session) {
+        self.poll_client_writable(session);
+        self.step(session, Input::DownloadWaits(Side::Client));
+    }
+
+    pub(super) fn poll_client_writable(&mut self, session: &mut Session) {
         if !session.polls_writable {
             session.polls_writable = true;
             self.submit(
@@ -401,13 +406,13 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Op::Writable { fd: session.fd },
             );
         }
-        self.step(session, Input::DownloadWaits(Side::Client));
     }
 
     /// The client's socket can be written: the download by splice goes on.
     pub(crate) fn client_writable(&mut self, session: &mut Session, outcome: &Outcome) {
         if !matches!(outcome, Outcome::Cancelled { .. }) {
             self.download_next(session);
+            self.tunnel_splice_down(session);
         }
     }
 

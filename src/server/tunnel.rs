@@ -1,14 +1,24 @@
 //! After a 101: bytes in both directions, whatever they mean (R14).
 //!
 //! Each direction holds one buffer at a time: what was received is sent before more is received.
+//! Messages go by copy; what follows a portion that is larger than messages are goes by `splice`, until
+//! the sender pauses.
 
 use thin_vec::ThinVec;
 use toron_reactor::{Buf, Engine, Op, Shutdown};
 
+use super::body::Source;
 use super::lane::Lane;
 use super::session::{Session, Tag};
+use super::splice::{self, Round, SPLICE_ROUNDS};
 use super::Kit;
 use crate::proxy::transaction::{self, Input, Side};
+
+/// A portion of so many bytes begins a run by splice. (A choice: messages of some kilobytes are to go in
+/// two system calls. Processor time of 512 MiB in pieces of 64 KiB, by copy and so, medians of 5
+/// interleaved rounds: up 0.24 and 0.10 s on epoll, 0.30 and 0.12 s on io_uring; down 0.20 and 0.14 s,
+/// 0.24 and 0.13 s.)
+const BULK: usize = 16 * 1024;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Passes the 101 on, in the place of its first `len` bytes, with the tunnel bytes behind it,
@@ -72,6 +82,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         exchange.bytes_in += buf.len() as u64;
+        exchange.upload.copies = buf.len() < BULK;
         exchange.upstream_busy = true;
         let op = Op::Send {
             fd: connection.fd,
@@ -96,7 +107,60 @@ impl<E: Engine> Kit<'_, '_, E> {
         if session.eof {
             return self.tunnel_client_eof(session);
         }
+        if splices_up(session) {
+            return self.tunnel_splice_up(session);
+        }
         self.receive(session);
+    }
+
+    /// Splices from the client to the upstream, in a run of that, while the client has more.
+    pub(crate) fn tunnel_splice_up(&mut self, session: &mut Session) {
+        if !splices_up(session) {
+            return;
+        }
+        for _ in 0..SPLICE_ROUNDS {
+            if !self.tunnel_splice_up_round(session) {
+                return;
+            }
+        }
+        self.poll_upstream_writable(session);
+    }
+
+    fn tunnel_splice_up_round(&mut self, session: &mut Session) -> bool {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
+        let Some(to) = connection.map(|connection| connection.fd) else {
+            return false;
+        };
+        let pipe = &mut exchange.upload.pipe;
+        let mut untold = Source::UntilClose;
+        match splice::round(self.cx.engine, (session.fd, to), pipe, &mut untold) {
+            Round::Taken(bytes) => {
+                exchange.bytes_in += bytes;
+                return true;
+            }
+            Round::Passed { .. } => return self.step(session, Input::TunnelMoved),
+            Round::NoPipe | Round::SourceDry | Round::Done => {
+                exchange.upload.copies = true;
+                self.receive(session);
+            }
+            Round::SinkFull => {
+                self.poll_upstream_writable(session);
+                self.watch_unread(session);
+            }
+            Round::SourceEnded => {
+                exchange.upload.give_back(self.cx.engine);
+                session.eof = true;
+                self.tunnel_client_eof(session);
+            }
+            Round::SourceFailed => {
+                self.step(session, Input::ClientGone);
+            }
+            Round::SinkFailed => self.upstream_write_failed(session, false),
+        }
+        false
     }
 
     /// The client has finished sending: so does toron (half-close passed on).
@@ -121,6 +185,9 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Bytes for the client.
     pub(crate) fn tunnel_from_upstream(&mut self, session: &mut Session, buf: Buf) {
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.download.copies = buf.len() < BULK;
+        }
         self.send(session, buf, Tag::Tunnel);
         self.step(session, Input::TunnelMoved);
     }
@@ -130,9 +197,67 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_ref() else {
             return;
         };
-        if exchange.transaction.download() == transaction::Download::Tunnel {
-            self.upstream_receive(session);
+        if exchange.transaction.download() != transaction::Download::Tunnel {
+            return;
         }
+        if exchange.download.copies {
+            self.upstream_receive(session);
+        } else {
+            self.tunnel_splice_down(session);
+        }
+    }
+
+    /// Splices from the upstream to the client, in a run of that, while the upstream has more.
+    pub(crate) fn tunnel_splice_down(&mut self, session: &mut Session) {
+        let is_run = session.exchange.as_ref().is_some_and(|exchange| {
+            exchange.transaction.download() == transaction::Download::Tunnel
+                && !exchange.download.copies
+        });
+        if !is_run || session.output.is_busy() {
+            return;
+        }
+        for _ in 0..SPLICE_ROUNDS {
+            if !self.tunnel_splice_down_round(session) {
+                return;
+            }
+        }
+        self.poll_client_writable(session);
+    }
+
+    fn tunnel_splice_down_round(&mut self, session: &mut Session) -> bool {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
+        let Some(from) = connection.map(|connection| connection.fd) else {
+            return false;
+        };
+        let pipe = &mut exchange.download.pipe;
+        let mut untold = Source::UntilClose;
+        match splice::round(self.cx.engine, (from, session.fd), pipe, &mut untold) {
+            Round::Taken(_) => return true,
+            Round::Passed { bytes, .. } => {
+                exchange.bytes_out += bytes;
+                return self.step(session, Input::TunnelMoved);
+            }
+            Round::NoPipe | Round::SourceDry | Round::Done => {
+                exchange.download.copies = true;
+                self.upstream_receive(session);
+            }
+            Round::SinkFull => self.poll_client_writable(session),
+            Round::SourceEnded => {
+                exchange.download.give_back(self.cx.engine);
+                self.tunnel_upstream_eof(session);
+            }
+            Round::SourceFailed => {
+                let response_begun = true;
+                self.step(session, Input::UpstreamGone { response_begun });
+            }
+            Round::SinkFailed => {
+                self.step(session, Input::ClientGone);
+            }
+        }
+        false
     }
 
     /// The upstream has finished sending: so does toron.
@@ -140,6 +265,16 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.cx.engine.shutdown(session.fd, Shutdown::Write);
         self.step(session, Input::TunnelHalfClosed(Side::Upstream));
     }
+}
+
+/// A run by splice towards the upstream is on.
+fn splices_up(session: &Session) -> bool {
+    session.recv.is_none()
+        && session.exchange.as_ref().is_some_and(|exchange| {
+            exchange.transaction.upload() == transaction::Upload::Tunnel
+                && !exchange.upstream_busy
+                && !exchange.upload.copies
+        })
 }
 
 /// A send to the upstream has not been reported yet.

@@ -179,6 +179,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     fn upload_await_upstream(&mut self, session: &mut Session) {
+        self.poll_upstream_writable(session);
+        if self.step(session, Input::UploadWaits(Side::Upstream)) {
+            self.watch_unread(session);
+        }
+    }
+
+    pub(super) fn poll_upstream_writable(&mut self, session: &mut Session) {
         let Some(token) = session.exchange.as_ref().and_then(|x| x.upstream) else {
             return;
         };
@@ -189,9 +196,6 @@ impl<E: Engine> Kit<'_, '_, E> {
             connection.polls_writable = true;
             let op = Op::Writable { fd: connection.fd };
             self.cx.engine.submit(Lane::UpstreamWritable.key(token), op);
-        }
-        if self.step(session, Input::UploadWaits(Side::Upstream)) {
-            self.watch_unread(session);
         }
     }
 
@@ -217,6 +221,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         if !matches!(outcome, Outcome::Cancelled { .. }) {
             self.upload_next(session);
+            self.tunnel_splice_up(session);
         }
     }
 
