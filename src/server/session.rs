@@ -353,3 +353,15 @@ impl Session {
             || !self.spill.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/performance.md says what an idle connection takes. Whoever adds a field here adds it to
+    /// each of a million connections: what few need goes into a box.
+    #[test]
+    fn a_connection_stays_small() {
+        assert!(size_of::<Session>() <= 304);
+    }
+}
