@@ -108,7 +108,9 @@ impl BufferPool {
         inner.in_use.set(inner.in_use.get() + 1);
         inner.peak.set(inner.peak.get().max(inner.in_use.get()));
         let mut buf = Buf { place };
-        buf.place_mut().pool = Some(Rc::clone(inner));
+        let before = buf.place_mut().pool.replace(Rc::clone(inner));
+        // What is unsafe here rests on it.
+        assert!(before.is_none(), "a buffer is handed out twice");
         buf.clear();
         buf
     }
