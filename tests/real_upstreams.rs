@@ -53,6 +53,15 @@ fn common(toron: &Toron, origin: &Origin) {
     clients::http_client(toron, origin);
 }
 
+/// What the applications of Node, uvicorn and Python do alike; `go` is the request that lets the next event come.
+fn plain_things(toron: &Toron, go: &str) {
+    let before: u32 = body(&one(toron, "GET /connections")).parse().unwrap();
+    checks::connections_are_kept(toron, before + REACTORS - 1);
+    checks::bodiless(toron, "\"1\"");
+    checks::echo(toron.addr, "/app/echo");
+    checks::events(toron, "/app/events", go);
+}
+
 fn upload(path: &str, length: usize, fields: &str) -> Vec<u8> {
     format!("POST {path} HTTP/1.1\r\nHost: t.example\r\nContent-Length: {length}\r\n{fields}\r\n")
         .into_bytes()
@@ -115,11 +124,7 @@ fn r10_r13_r14_r15_node() {
     let origin = origins::node();
     both(|engine| {
         let toron = front(engine, &origin);
-        let before: u32 = body(&one(&toron, "GET /connections")).parse().unwrap();
-        checks::connections_are_kept(&toron, before + REACTORS - 1);
-        checks::bodiless(&toron, "\"1\"");
-        checks::echo(toron.addr, "/app/echo");
-        checks::events(&toron, "/app/events", "GET /go");
+        plain_things(&toron, "GET /go");
         websocket::converse(toron.addr, "/app/ws");
         common(&toron, &origin);
         let trailed = one(&toron, "GET /pieces\r\nTE: trailers\r\n");
@@ -162,11 +167,7 @@ fn r10_r12_r13_r14_r15_uvicorn() {
     let origin = origins::uvicorn("60");
     both(|engine| {
         let toron = front(engine, &origin);
-        let before: u32 = body(&one(&toron, "GET /connections")).parse().unwrap();
-        checks::connections_are_kept(&toron, before + REACTORS - 1);
-        checks::bodiless(&toron, "\"1\"");
-        checks::echo(toron.addr, "/app/echo");
-        checks::events(&toron, "/app/events", "GET /go");
+        plain_things(&toron, "GET /go");
         websocket::converse(toron.addr, "/app/ws");
         common(&toron, &origin);
         let answer = continued(&toron, "/app/echo");
@@ -214,11 +215,7 @@ fn r9_r10_r13_r15_python() {
     let origin = origins::python();
     both(|engine| {
         let toron = front(engine, &origin);
-        let before: u32 = body(&one(&toron, "GET /connections")).parse().unwrap();
-        checks::connections_are_kept(&toron, before + REACTORS - 1);
-        checks::bodiless(&toron, "\"1\"");
-        checks::echo(toron.addr, "/app/echo");
-        checks::events(&toron, "/app/events", "POST /go\r\nContent-Length: 0\r\n");
+        plain_things(&toron, "POST /go\r\nContent-Length: 0\r\n");
         common(&toron, &origin);
         let whole = one(&toron, "GET /until-close");
         assert_eq!(whole.head.first("transfer-encoding"), Some("chunked"));

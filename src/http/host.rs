@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use super::syntax::alphanumeric_and;
+
 /// A valid authority without userinfo, borrowed from where it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authority<'b> {
@@ -65,23 +67,7 @@ fn ipv6_len(text: &[u8]) -> Option<usize> {
 }
 
 /// Bytes of a `reg-name` (RFC 3986 section 3.2.2) that stand for themselves.
-const PLAIN: [bool; 256] = {
-    let mut table = [false; 256];
-    let symbols = b"-._~!$&'()*+,;=";
-    let mut i = 0;
-    while i < symbols.len() {
-        table[symbols[i] as usize] = true;
-        i += 1;
-    }
-    let mut b = 0;
-    while b < 128 {
-        if (b as u8).is_ascii_alphanumeric() {
-            table[b] = true;
-        }
-        b += 1;
-    }
-    table
-};
+const PLAIN: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+,;=");
 
 fn reg_name_len(text: &[u8]) -> Option<usize> {
     let mut len = 0;

@@ -10,9 +10,11 @@ pub enum Version {
     Http11,
 }
 
-const TCHAR: [bool; 256] = {
+const TCHAR: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
+
+/// ALPHA, DIGIT and `symbols`, to be asked by byte.
+pub(super) const fn alphanumeric_and(symbols: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
-    let symbols = b"!#$%&'*+-.^_`|~";
     let mut i = 0;
     while i < symbols.len() {
         table[symbols[i] as usize] = true;
@@ -26,7 +28,7 @@ const TCHAR: [bool; 256] = {
         b += 1;
     }
     table
-};
+}
 
 /// Whether `b` may stand in a token (`tchar`, RFC 9110 section 5.6.2).
 #[inline]

@@ -345,8 +345,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return false;
         };
-        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
-        let Some(from) = connection.map(|connection| connection.fd) else {
+        let Some(from) = self.core.upstream_fd(exchange) else {
             return false;
         };
         let Download { pipe, source, .. } = &mut exchange.download;

@@ -83,7 +83,7 @@ use std::time::Duration;
 use arc_swap::Cache;
 use crossbeam_channel::Sender;
 use toron_reactor::{
-    Close, Context, Engine, Event, Incoming, Key, Outcome, Service, Slab, Stats, Time, TimerId,
+    Close, Context, Engine, Event, Fd, Incoming, Key, Outcome, Service, Slab, Stats, Time, TimerId,
     Token,
 };
 
@@ -386,6 +386,11 @@ impl Server {
 }
 
 impl Core {
+    /// The socket of the upstream connection in use.
+    pub(crate) fn upstream_fd(&self, exchange: &Exchange) -> Option<Fd> {
+        Some(self.upstreams.get(exchange.upstream?)?.fd)
+    }
+
     /// The configuration in force, pinned for a request that begins now.
     pub(crate) fn pin(&mut self) -> Rc<Pinned> {
         let current = self.current.load();

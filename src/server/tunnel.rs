@@ -130,8 +130,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return false;
         };
-        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
-        let Some(to) = connection.map(|connection| connection.fd) else {
+        let Some(to) = self.core.upstream_fd(exchange) else {
             return false;
         };
         let pipe = &mut exchange.upload.pipe;
@@ -171,11 +170,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         if exchange.upstream_busy || exchange.transaction.upload() != transaction::Upload::Tunnel {
             return;
         }
-        let fd = exchange
-            .upstream
-            .and_then(|t| self.core.upstreams.get(t))
-            .map(|c| c.fd);
-        if let Some(fd) = fd {
+        if let Some(fd) = self.core.upstream_fd(exchange) {
             self.cx.engine.shutdown(fd, Shutdown::Write);
         }
         if self.step(session, Input::TunnelHalfClosed(Side::Client)) {
@@ -209,11 +204,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Splices from the upstream to the client, in a run of that, while the upstream has more.
     pub(crate) fn tunnel_splice_down(&mut self, session: &mut Session) {
-        let is_run = session.exchange.as_ref().is_some_and(|exchange| {
-            exchange.transaction.download() == transaction::Download::Tunnel
-                && !exchange.download.copies
-        });
-        if !is_run || session.output.is_busy() {
+        if !splices_down(session) {
             return;
         }
         for _ in 0..SPLICE_ROUNDS {
@@ -228,8 +219,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return false;
         };
-        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
-        let Some(from) = connection.map(|connection| connection.fd) else {
+        let Some(from) = self.core.upstream_fd(exchange) else {
             return false;
         };
         let pipe = &mut exchange.download.pipe;
@@ -274,6 +264,15 @@ fn splices_up(session: &Session) -> bool {
             exchange.transaction.upload() == transaction::Upload::Tunnel
                 && !exchange.upstream_busy
                 && !exchange.upload.copies
+        })
+}
+
+/// A run by splice towards the client is on.
+fn splices_down(session: &Session) -> bool {
+    !session.output.is_busy()
+        && session.exchange.as_ref().is_some_and(|exchange| {
+            exchange.transaction.download() == transaction::Download::Tunnel
+                && !exchange.download.copies
         })
 }
 

@@ -144,8 +144,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return false;
         };
-        let connection = exchange.upstream.and_then(|t| self.core.upstreams.get(t));
-        let Some(to) = connection.map(|connection| connection.fd) else {
+        let Some(to) = self.core.upstream_fd(exchange) else {
             return false;
         };
         let Upload { pipe, source, .. } = &mut exchange.upload;
