@@ -5,7 +5,10 @@
 
 mod support;
 
+use std::net::TcpStream;
 use std::time::Duration;
+
+use socket2::SockRef;
 
 use support::backend::Backend;
 use support::client::Client;
@@ -216,4 +219,60 @@ fn i35_a_few_bytes_behind_a_request_hold_no_buffer() {
             assert_eq!(statuses, [502, 200]);
         }
     });
+}
+
+/// One urgent byte (`MSG_OOB`) stopped a body that moved by splice, which does not pass it, though all the
+/// rest had come: on epoll nothing went on, on io_uring the reactor asked again without end. TCP takes the
+/// urgent byte itself out of the stream.
+#[test]
+fn an_urgent_byte_does_not_stop_an_upload() {
+    on_every_engine(|engine| {
+        let backend = Backend::start();
+        let toron = start(engine, &backend.addr, &[]);
+        let body: Vec<u8> = (0..400_000_u32).map(|i| (i * 7 % 251) as u8).collect();
+        let (begin, rest) = body.split_at(100_000);
+        let head = format!(
+            "PUT /p HTTP/1.1\r\nHost: t.example\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let stream = TcpStream::connect(toron.addr).unwrap();
+        let mut client = Client::over(stream.try_clone().unwrap());
+        client.send(&[head.as_bytes(), begin].concat(), PATIENCE);
+        let mut peer = backend.accept();
+        assert!(peer.receive_until(|bytes| contains_body(bytes, begin.len())));
+        send_urgent(&stream);
+        client.send(rest, PATIENCE);
+        assert!(peer.receive_until(|bytes| contains_body(bytes, body.len())));
+        assert!(peer.received.ends_with(&body), "the body has changed");
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        assert!(client.receive_responses(1, PATIENCE));
+        assert_eq!(client.parsed().responses[0].status, 200);
+    });
+}
+
+/// The same from an upstream.
+#[test]
+fn an_urgent_byte_does_not_stop_a_download() {
+    on_every_engine(|engine| {
+        let backend = Backend::start();
+        let toron = start(engine, &backend.addr, &[]);
+        let body: Vec<u8> = (0..400_000_u32).map(|i| (i * 7 % 251) as u8).collect();
+        let (begin, rest) = body.split_at(100_000);
+        let mut client = connect(&toron);
+        client.send(b"GET /p HTTP/1.1\r\nHost: t.example\r\n\r\n", PATIENCE);
+        let mut peer = backend.accept();
+        peer.receive_head();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        peer.send(&[head.as_bytes(), begin].concat());
+        let has = |client: &Client, len| contains_body(&client.received, len);
+        assert!(client.receive_until(PATIENCE, |client| has(client, begin.len())));
+        send_urgent(&peer.stream);
+        peer.send(rest);
+        assert!(client.receive_until(PATIENCE, |client| has(client, body.len())));
+        assert!(client.received.ends_with(&body), "the body has changed");
+    });
+}
+
+fn send_urgent(stream: &TcpStream) {
+    assert_eq!(SockRef::from(stream).send_out_of_band(b"!").unwrap(), 1);
 }

@@ -57,7 +57,8 @@ const READ_MASK: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc
 const WRITE_MASK: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 const ENDED_MASK: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 const BROKEN_MASK: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
-const SOCKET_MASK: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+const SOCKET_MASK: u32 =
+    (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const LISTENER_MASK: u32 = (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32;
 /// `data` of the bell's registration; descriptors are smaller.
 const BELL: u64 = u64::MAX;
@@ -80,6 +81,9 @@ struct Socket {
     ended: bool,
     /// Closed in both directions, or an error.
     broken: bool,
+    /// The peer has sent urgent data (`MSG_OOB`), where reads end short and splice(2) finds nothing,
+    /// though more has come: neither tells that the socket is empty.
+    urgent: bool,
     /// Receive or accept that waits.
     reader: Option<OpId>,
     /// Send or connect that waits.
@@ -230,6 +234,7 @@ impl EpollEngine {
         socket.writable |= mask & WRITE_MASK != 0;
         socket.ended |= mask & ENDED_MASK != 0;
         socket.broken |= mask & BROKEN_MASK != 0;
+        socket.urgent |= mask & libc::EPOLLPRI as u32 != 0;
         if socket.readable && socket.reader.is_some() {
             self.progress_read(fd);
         }
@@ -468,7 +473,8 @@ impl Engine for EpollEngine {
         self.system_calls += 1;
         let result = pipes::splice_in(from, pipe, max);
         // With bytes in the pipe, EAGAIN may just as well mean that the pipe is full.
-        if pipe.held == 0 && result.as_ref().is_err_and(would_block) {
+        let is_empty = pipe.held == 0 && result.as_ref().is_err_and(would_block);
+        if is_empty && !self.slot(from).urgent {
             self.clear_readable(from);
         }
         self.slot(from).failure.read(result)

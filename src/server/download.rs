@@ -6,7 +6,7 @@ use super::body::{self, Chunked, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
-use super::state::{Download, Exchange};
+use super::state::{Download, Exchange, Mark};
 use super::Kit;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
@@ -275,6 +275,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
+        exchange.download.mark = Mark::Away;
         let scratch = &mut self.core.scratch;
         scratch.clear();
         body::push_opening(exchange.download.framing, portion, scratch);
@@ -322,7 +323,10 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         let wants_splice = match download.source {
-            Source::Length(n) => download.pipe.is_some() || (n >= SPLICE_MIN && !download.copies),
+            Source::Length(n) => {
+                download.pipe.is_some()
+                    || (n >= SPLICE_MIN && !download.copies && download.mark != Mark::Passing)
+            }
             Source::None | Source::Chunked(_) | Source::UntilClose => false,
         };
         if wants_splice {
@@ -351,7 +355,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         let Download { pipe, source, .. } = &mut exchange.download;
         match splice::round(self.cx.engine, (from, session.fd), pipe, source) {
-            Round::Taken(_) => return true,
+            Round::Taken(_) => {
+                exchange.download.mark = Mark::Away;
+                return true;
+            }
             Round::Passed { bytes, left } => {
                 let pending = left + source.outstanding();
                 exchange.bytes_out += bytes;
@@ -365,6 +372,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 exchange.download.copies = true;
                 self.download_next(session);
             }
+            Round::SourceDry if exchange.download.mark.dry() => self.download_next(session),
             Round::SourceDry => self.download_await_upstream(session),
             Round::SinkFull => self.download_await_client(session),
             Round::SourceEnded | Round::SourceFailed => {
@@ -424,6 +432,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         if !matches!(outcome, Outcome::Cancelled { .. }) {
+            if let Some(exchange) = session.exchange.as_mut() {
+                exchange.download.mark.readable();
+            }
             self.download_next(session);
         }
     }

@@ -121,6 +121,36 @@ impl Exchange {
     }
 }
 
+/// Where a source stands at urgent data (`MSG_OOB`). splice(2) does not pass it: it finds nothing there,
+/// while the socket can be read. A receive does, and leaves the urgent byte out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Mark {
+    /// As far as is known, nowhere near.
+    #[default]
+    Away,
+    /// The socket can be read, and nothing has been taken since: if nothing can be spliced, it is there.
+    Suspected,
+    /// One receive goes past it.
+    Passing,
+}
+
+impl Mark {
+    /// The source can be read.
+    pub(super) fn readable(&mut self) {
+        if *self == Mark::Away {
+            *self = Mark::Suspected;
+        }
+    }
+
+    /// Nothing could be spliced. Whether it is to be received.
+    pub(super) fn dry(&mut self) -> bool {
+        if *self == Mark::Suspected {
+            *self = Mark::Passing;
+        }
+        *self == Mark::Passing
+    }
+}
+
 /// The direction to the upstream.
 #[derive(Debug, Default)]
 pub struct Upload {
@@ -132,6 +162,7 @@ pub struct Upload {
     pub(super) pipe: Option<Pipe>,
     /// Pipes cannot be had, or are too small.
     pub(super) copies: bool,
+    pub(super) mark: Mark,
 }
 
 impl Upload {
@@ -170,6 +201,7 @@ pub struct Download {
     pub(super) framing: Framing,
     pub(super) pipe: Option<Pipe>,
     pub(super) copies: bool,
+    pub(super) mark: Mark,
     /// The whole body has come.
     pub(super) complete: bool,
     /// Bytes came behind the response.

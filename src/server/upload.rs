@@ -9,7 +9,7 @@ use super::body::{self, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Phase, Session};
 use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
-use super::state::Upload;
+use super::state::{Mark, Upload};
 use super::Kit;
 use crate::http::Reason;
 use crate::proxy::transaction::{self, Input, Side};
@@ -45,7 +45,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         let wants_splice = match exchange.upload.source {
             Source::Length(n) => {
-                exchange.upload.pipe.is_some() || (n >= SPLICE_MIN && !exchange.upload.copies)
+                let upload = &exchange.upload;
+                upload.pipe.is_some()
+                    || (n >= SPLICE_MIN && !upload.copies && upload.mark != Mark::Passing)
             }
             Source::None | Source::Chunked(_) | Source::UntilClose => false,
         };
@@ -104,6 +106,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         }
         if let Some(exchange) = session.exchange.as_mut() {
+            exchange.upload.mark = Mark::Away;
             exchange.upload.staged = (!buf.is_empty()).then_some(buf);
         }
         self.upload_next(session);
@@ -150,6 +153,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         match splice::round(self.cx.engine, (session.fd, to), pipe, source) {
             Round::Taken(bytes) => {
                 let last = source.outstanding() == 0;
+                exchange.upload.mark = Mark::Away;
                 exchange.bytes_in += bytes;
                 return self.step(session, Input::Received { bytes, last });
             }
@@ -159,6 +163,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 exchange.upload.copies = true;
                 self.upload_next(session);
             }
+            Round::SourceDry if exchange.upload.mark.dry() => self.upload_next(session),
             Round::SourceDry => {
                 self.poll_readable(session);
                 self.step(session, Input::UploadWaits(Side::Client));
@@ -205,7 +210,12 @@ impl<E: Engine> Kit<'_, '_, E> {
         match session.phase {
             Phase::Lingering { .. } => self.discard(session),
             Phase::Skipping { .. } => self.skip_on(session),
-            Phase::Exchange => self.upload_next(session),
+            Phase::Exchange => {
+                if let Some(exchange) = session.exchange.as_mut() {
+                    exchange.upload.mark.readable();
+                }
+                self.upload_next(session);
+            }
             _ => {}
         }
     }

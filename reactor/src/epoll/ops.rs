@@ -394,7 +394,7 @@ impl EpollEngine {
         self.system_calls += 1;
         if let Some(socket) = self.entry_mut(fd) {
             socket.readable = match result {
-                Ok(n) => *n == 0 || *n == room || socket.ended,
+                Ok(n) => *n == 0 || *n == room || socket.ended || socket.urgent,
                 Err(error) => !would_block(error),
             };
         }
