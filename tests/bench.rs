@@ -224,6 +224,12 @@ fn what_cannot_be_measured_is_said() {
         ("https://127.0.0.1/".to_owned(), 2, "https is not supported"),
         ("127.0.0.1:80".to_owned(), 2, "not a URL"),
         (
+            // Told before anybody is asked: there is nobody.
+            format!("http://{free}/ --report /nonexistent/x.html"),
+            1,
+            "cannot write /nonexistent/x.html: there is no folder /nonexistent",
+        ),
+        (
             "http://a/ --rate 5 --closed".to_owned(),
             2,
             "--closed has no rate",
