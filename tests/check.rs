@@ -420,6 +420,18 @@ fn what_the_firewall_does_is_shown_and_trust_in_everybody_is_warned_of() {
 }
 
 #[test]
+fn a_misspelt_key_of_a_fixed_answer_is_recognised() {
+    let routes = "routes:\n  - {prefix: /n, staus: 204}\n  - {prefix: /m, boddy: x}\n";
+    let folder = Folder::new("answers", &[("config.yaml", routes)]);
+    let output = toron(&folder.0, &["check"]);
+    let faults = text(&output.stderr);
+    for meant in ["did you mean \"status\"?", "did you mean \"body\"?"] {
+        assert!(faults.contains(meant), "{faults}");
+    }
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn prefixes_written_as_patterns_are_told_apart() {
     let routes = "\
 routes:

@@ -490,6 +490,10 @@ fn read_targets(s: &Section<'_>, endpoints: &mut Endpoints) -> Vec<Arc<Target>> 
             let text = "a route says nothing about where its requests go (allowed: target or \
                         targets, or status, headers and body for a fixed answer)";
             s.report.fault(s.mark, text);
+            // An unknown key may have been meant as one of a fixed answer.
+            for key in ["status", "body"] {
+                s.known(key);
+            }
             return Vec::new();
         }
     };
