@@ -29,7 +29,8 @@ install:
 	sed 's,@BINDIR@,$(PREFIX)/bin,' configs/systemd/toron.service \
 		> "$(DESTDIR)$(PREFIX)/lib/systemd/system/toron.service"
 	install -m 644 configs/example/*.yaml "$(DESTDIR)$(PREFIX)/share/doc/toron/example"
-	install -m 644 docs/configuration.md docs/operations.md configs/logrotate/toron \
+	install -m 644 docs/bench.md docs/configuration.md docs/operations.md docs/rules.md docs/tune.md \
+		configs/logrotate/toron \
 		"$(DESTDIR)$(PREFIX)/share/doc/toron"
 
 test: tools

@@ -23,7 +23,8 @@ Usage:
                                       which route takes a request and why the others do not, its
                                       limits, what the upstream sees
   toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000; 9100 and :9100 are
-                                      that port on every address, 127.0.0.1 alone is its port 9000)
+                                      that port on every address, 127.0.0.1 alone is its port 9000);
+                                      its page / lists what it answers
   toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
   toron bench [OPTIONS] URL           measure a server (toron bench --help)
 
@@ -87,6 +88,18 @@ pub fn version() -> String {
     format!("toron {version}{commit}\nengine {engine}")
 }
 
+/// The command whose help knows the options of these arguments.
+pub fn help_for(arguments: &[OsString]) -> &'static str {
+    let word = arguments
+        .iter()
+        .find(|word| *word == "bench" || *word == "tune");
+    match word.and_then(|word| word.to_str()) {
+        Some("bench") => "toron bench --help",
+        Some(_) => "toron tune --help",
+        None => "toron --help",
+    }
+}
+
 /// Reads the arguments, the program's name left out. The error is for people.
 pub fn parse<I>(arguments: I) -> Result<Command, String>
 where
@@ -122,6 +135,9 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
             }
             Arg::Value(word) if command.is_none() => {
                 let word = word.string()?;
+                if word == "help" {
+                    return help(&mut parser);
+                }
                 if !COMMANDS.contains(&word.as_str()) {
                     let hint = allowed(&word, &COMMANDS);
                     return Err(format!("unknown command \"{word}\" {hint}").into());
@@ -168,6 +184,20 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
         }
         _ if checks => Ok(Command::Check { files, strict }),
         _ => Ok(Command::Serve(files)),
+    }
+}
+
+/// `help`, and `help COMMAND`.
+fn help(parser: &mut Parser) -> Result<Command, lexopt::Error> {
+    match parser.next()? {
+        None => Ok(Command::Help),
+        Some(Arg::Value(word)) => match word.string()?.as_str() {
+            "bench" => Ok(Command::BenchHelp),
+            "tune" => Ok(Command::TuneHelp),
+            word if COMMANDS.contains(&word) => Ok(Command::Help),
+            word => Err(format!("unknown command \"{word}\" {}", allowed(word, &COMMANDS)).into()),
+        },
+        Some(argument) => Err(argument.unexpected()),
     }
 }
 
@@ -273,6 +303,24 @@ mod tests {
         ServeArgs {
             config: config.map(Into::into),
             routes: routes.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn help_is_that_of_the_command() {
+        assert_eq!(read("help"), Ok(Command::Help));
+        assert_eq!(read("help bench"), Ok(Command::BenchHelp));
+        assert_eq!(read("help tune"), Ok(Command::TuneHelp));
+        assert_eq!(read("help check"), Ok(Command::Help));
+        let error = read("help bensh").unwrap_err();
+        assert!(error.contains("did you mean \"bench\"?"), "{error}");
+        for (line, help) in [
+            ("-c a tune --nonsense", "toron tune --help"),
+            ("bench --nonsense", "toron bench --help"),
+            ("check --nonsense", "toron --help"),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(help_for(&words), help, "{line}");
         }
     }
 

@@ -17,7 +17,8 @@ use toron::origin::UpstreamArgs;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    match cli::parse(std::env::args_os().skip(1)) {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match cli::parse(&arguments) {
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { files, strict }) => run_check(files, strict),
         Ok(Command::Explain(args)) => toron::control::explain::run(&args),
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         Ok(Command::Help) => print(cli::HELP),
         Ok(Command::Version) => print(&format!("{}\n", cli::version())),
         Err(error) => {
-            eprintln!("toron: {error}\nTry toron --help.");
+            eprintln!("toron: {error}\nTry {}.", cli::help_for(&arguments));
             ExitCode::from(USAGE)
         }
     }

@@ -224,6 +224,12 @@ fn what_cannot_be_measured_is_said() {
         ("https://127.0.0.1/".to_owned(), 2, "https is not supported"),
         ("127.0.0.1:80".to_owned(), 2, "not a URL"),
         (
+            // Told before anybody is asked: there is nobody.
+            format!("http://{free}/ --report /nonexistent/x.html"),
+            1,
+            "cannot write /nonexistent/x.html: there is no folder /nonexistent",
+        ),
+        (
             "http://a/ --rate 5 --closed".to_owned(),
             2,
             "--closed has no rate",
@@ -247,6 +253,33 @@ fn what_cannot_be_measured_is_said() {
         assert_eq!(output.status.code(), Some(status), "{arguments}: {stderr}");
         assert!(stderr.contains(said), "{arguments}: {stderr}");
     }
+}
+
+#[test]
+fn connections_that_are_turned_away_are_told_from_bad_responses() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    // Ends with the program: nobody connects any more.
+    std::thread::spawn(move || {
+        for (n, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            if n == 0 {
+                // One is served, or the run would not count as measured.
+                std::thread::spawn(move || requests(stream, |stream| stream.write_all(OK)));
+                continue;
+            }
+            let away = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(away);
+        }
+    });
+    let value = json(&format!(
+        "http://{addr}/ --rate 20 --duration 1s --connections 2"
+    ));
+    assert!(
+        value["errors"]["answered_unasked"].as_u64().unwrap() > 0,
+        "{value}"
+    );
+    assert_eq!(value["errors"]["bad_response"], Value::Null, "{value}");
 }
 
 #[test]

@@ -101,6 +101,8 @@ request head     8KiB and 100 fields within 5s (the stricter of server and firew
 idle clients     closed after 30s
 upstreams        connect 10s, 100 idle connections per target for 30s, names anew every 30s
 trusted proxies  none
+firewall         on, 100 requests/s (burst 200) from an address, blocked for 5m after 10 violations,
+                 50 connections from an address, 10000 connections in all
 admin            no key: everything below /internal/ is 404
 logs             access off, errors to standard error, level info
 shutdown         drain delay 0s, grace 30s
@@ -374,4 +376,90 @@ config.yaml:3:15: logging.access_log: \".\" is a folder (allowed: a file, there 
     let output = toron(&folder.0, &["check"]);
     assert_eq!(text(&output.stderr), expected);
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_word_where_a_log_file_is_named_is_a_fault() {
+    let config = "\
+logging:
+  error_log: stderr
+  access_log: syslog
+routes:
+  - prefix: /
+    status: 404
+";
+    let folder = Folder::new("log_words", &[("config.yaml", config)]);
+    let expected = "\
+config.yaml:2:14: logging.error_log: \"stderr\" is no path (allowed: a path; without one it is standard error)
+config.yaml:3:15: logging.access_log: \"syslog\" is no path (allowed: a path, stdout, off)
+";
+    let output = toron(&folder.0, &["check"]);
+    assert_eq!(text(&output.stderr), expected);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn what_the_firewall_does_is_shown_and_trust_in_everybody_is_warned_of() {
+    let routes = "routes:\n  - prefix: /\n    status: 404\n";
+    let config = format!(
+        "firewall: {{trusted_proxies: [\"::/0\"], mode: observe, rate_limit_rps: 0, deny: [192.0.2.0/24]}}\n{routes}"
+    );
+    let folder = Folder::new("firewall", &[("config.yaml", &config)]);
+    let output = toron(&folder.0, &["check"]);
+    let shown = text(&output.stdout).replace('\n', " ");
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "firewall observes, refuses only beyond the cap in all, any rate, blocked for 5m after 10 violations, ",
+        "50 connections from an address, 10000 connections in all, denied 192.0.2.0/24",
+    ] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    let warned = text(&output.stderr);
+    let warning = "config.yaml:1:29: warning: firewall.trusted_proxies: ::/0 is every address: ";
+    assert!(warned.starts_with(warning), "{warned}");
+}
+
+#[test]
+fn a_misspelt_key_of_a_fixed_answer_is_recognised() {
+    let routes = "routes:\n  - {prefix: /n, staus: 204}\n  - {prefix: /m, boddy: x}\n";
+    let folder = Folder::new("answers", &[("config.yaml", routes)]);
+    let output = toron(&folder.0, &["check"]);
+    let faults = text(&output.stderr);
+    for meant in ["did you mean \"status\"?", "did you mean \"body\"?"] {
+        assert!(faults.contains(meant), "{faults}");
+    }
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn prefixes_written_as_patterns_are_told_apart() {
+    let routes = "\
+routes:
+  - {prefix: '= /x', status: 200}
+  - {prefix: '~ ^/y', status: 200}
+  - {prefix: api, status: 200}
+";
+    let folder = Folder::new("patterns", &[("config.yaml", routes)]);
+    let output = toron(&folder.0, &["check"]);
+    let expected = "\
+config.yaml:2:14: routes[].prefix: \"= /x\" does not begin with a slash; it is a plain prefix, without operators
+config.yaml:3:14: routes[].prefix: \"~ ^/y\" does not begin with a slash; it is a plain prefix, without operators
+config.yaml:4:14: routes[].prefix: \"api\" does not begin with a slash (did you mean \"/api\"?)
+";
+    let faults = text(&output.stderr);
+    let faults: Vec<&str> = faults
+        .lines()
+        .filter(|line| line.contains("slash"))
+        .collect();
+    assert_eq!(faults.join("\n"), expected.trim_end());
+
+    let star = "routes:\n  - {prefix: /x/*, status: 200}\n";
+    let folder = Folder::new("star", &[("config.yaml", star)]);
+    let output = toron(&folder.0, &["check"]);
+    let warned = text(&output.stderr);
+    assert!(
+        warned.contains("warning: the * in the prefix stands for itself"),
+        "{warned}"
+    );
+    assert_eq!(output.status.code(), Some(0));
 }

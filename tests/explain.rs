@@ -411,11 +411,61 @@ fn a_toron_that_runs_tells_what_holds_at_this_moment() {
             note.starts_with("192.0.2.7/32 is blocked for another "),
             "{note}"
         );
+        let outcome = |told: &Value| {
+            (
+                told["outcome"].clone(),
+                told["status"].clone(),
+                told["reason"].clone(),
+            )
+        };
+        assert_eq!(
+            outcome(&told),
+            (json!("refused"), json!(403), json!("blocked"))
+        );
 
         let admin = format!("http://{}", place.toron.addr);
         let wrong = toron(&["http://a/", "--running", "--admin", &admin, "--key", "no"]);
         let errors = String::from_utf8(wrong.stderr).unwrap();
         assert_eq!(wrong.status.code(), Some(1));
         assert!(errors.contains("does not know this admin key"), "{errors}");
+    }
+}
+
+#[test]
+fn a_route_whose_targets_are_all_out_is_refused_by_a_toron_that_runs() {
+    for engine in Engine::ALL {
+        // Bound, so that nobody else gets the port, and never listened on.
+        let nobody =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+        nobody.bind(&any.into()).unwrap();
+        let addr = nobody.local_addr().unwrap().as_socket().unwrap();
+        let mut settings = Settings::new(engine, vec![Route::new("/only", &addr.to_string())]);
+        settings.admin_key = Some("k".into());
+        settings.further_routes = format!(
+            "  - {{prefix: /dead, target: 'http://{addr}', health_check_path: /, \
+             health_check_interval: 100ms, consecutive_failures: 1}}\n"
+        );
+        let toron = Toron::start(&settings);
+        let is_out =
+            |line: &str| line.contains("route /dead: target") && line.contains(" is out, ");
+        toron
+            .process()
+            .wait_line(PATIENCE, |line| is_out(line).then_some(()));
+        let upstream = Upstream::start();
+        let place = Place { toron, upstream };
+        let told = running(&place, &["http://example.com/dead"]);
+        assert_eq!(told["outcome"], "refused", "{told}");
+        assert_eq!(
+            (&told["status"], &told["reason"]),
+            (&json!(503), &json!("targets_unhealthy"))
+        );
+        let notes = told["notes"].as_array().unwrap();
+        assert!(
+            notes
+                .iter()
+                .any(|n| n.as_str().unwrap().contains(": out after ")),
+            "{told}"
+        );
     }
 }

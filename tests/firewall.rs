@@ -122,6 +122,12 @@ fn await_status(place: &Place, name: &str, wanted: u64) {
     }
 }
 
+/// Waits until the error log says so.
+fn await_line(place: &Place, said: &str) {
+    let log = place.toron.process();
+    log.wait_line(PATIENCE, |line| line.contains(said).then_some(()));
+}
+
 fn is(response: &Response, status: u16, body: &str) {
     assert_eq!(response.status, status);
     assert_eq!(String::from_utf8_lossy(&response.body), body);
@@ -181,6 +187,12 @@ fn f1_requests_beyond_the_rate_are_429_and_then_403() {
         assert_eq!(ask_from("127.0.0.3", &place, "").status, 200);
         assert_eq!(place.heads().len(), 4);
         assert_eq!(status(&place, "firewall_refused"), 3);
+        // However much is refused at that moment, the block has a line of its own.
+        await_line(
+            &place,
+            "127.0.0.2: blocked for 3600s after 2 violations, the last for its rate \
+             (firewall.auto_block_threshold is 2)",
+        );
     });
 }
 
@@ -470,6 +482,10 @@ fn f5_heads_and_bodies_that_drip_lead_to_a_block() {
         assert!(head.received.starts_with(b"HTTP/1.1 408 "));
         is(&ask_from("127.0.0.2", &place, ""), 403, BLOCKED);
         assert_eq!(ask_from("127.0.0.3", &place, "").status, 200);
+        await_line(
+            &place,
+            "127.0.0.2: blocked for 300s after 2 violations, the last for slowness",
+        );
     });
 }
 
@@ -497,12 +513,14 @@ fn observe_counts_and_refuses_only_by_the_cap_in_all() {
         // 19 requests, then a connection and a request each.
         assert_eq!(status(&place, "firewall_observed"), 19 + 2 + 2);
         assert_eq!(status(&place, "firewall_refused"), 0);
-        let log = place.toron.process().log_lines().join("\n");
-        assert!(
-            log.contains(
-                "127.0.0.2: request would be refused: rate_limit (2 of 1, firewall.rate_limit_rps)"
-            ),
-            "{log}"
+        await_line(
+            &place,
+            "127.0.0.2: request would be refused: rate_limit (2 in a second, \
+             firewall.rate_limit_rps is 1)",
+        );
+        await_line(
+            &place,
+            "127.0.0.2: would be blocked for 300s after 2 violations",
         );
     });
 }

@@ -53,6 +53,27 @@ struct Findings {
     json: Value,
 }
 
+/// What could be known before the load is not to be told after it.
+fn folders_are_there(args: &BenchArgs) -> Result<(), String> {
+    let files = &args.files;
+    let json = match &args.json {
+        Some(Sink::File(path)) => Some(path),
+        Some(Sink::Stdout) | None => None,
+    };
+    let named = [&files.csv, &files.hgrm, &files.hlog, &files.report];
+    let named = named.into_iter().filter_map(Option::as_ref).chain(json);
+    for file in named {
+        let folder = file
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            let (file, folder) = (file.display(), folder.display());
+            return Err(format!("cannot write {file}: there is no folder {folder}"));
+        }
+    }
+    Ok(())
+}
+
 fn bench(args: &BenchArgs) -> Result<(), String> {
     let interrupt = Interrupt::watch().map_err(|error| error.to_string())?;
     if let Err(error) = process::raise_descriptor_limit() {
@@ -69,6 +90,7 @@ fn bench(args: &BenchArgs) -> Result<(), String> {
         },
         speaks: args.json != Some(Sink::Stdout),
     };
+    folders_are_there(args)?;
     let findings = match (&args.targets[..], args.attack) {
         ([target], Some(spec)) => bench.attack(target, spec)?,
         ([target], None) => bench.single(target)?,

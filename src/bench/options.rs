@@ -77,11 +77,10 @@ pub fn read(parser: &mut Parser) -> Result<Asked, lexopt::Error> {
             Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Help),
             Arg::Long(name) => {
                 let name = name.to_owned();
-                let known = draft.load_option(&name, parser)?
-                    || draft.request_option(&name, parser)?
-                    || draft.study_option(&name, parser)?
-                    || draft.output_option(&name, parser)?;
-                if !known {
+                if !draft
+                    .option(&name, parser)
+                    .map_err(|error| named(&name, error))?
+                {
                     return Err(lexopt::Error::UnexpectedOption(format!("--{name}")));
                 }
             }
@@ -97,6 +96,15 @@ fn pending_word(parser: &mut Parser) -> Result<Option<String>, lexopt::Error> {
     };
     let word = raw.next_if(|word| !word.to_string_lossy().starts_with('-'));
     word.map(ValueExt::string).transpose()
+}
+
+/// An error about the value of an option, with the option's name if it does not have it yet.
+fn named(name: &str, error: lexopt::Error) -> lexopt::Error {
+    let text = error.to_string();
+    match text.contains("--") {
+        true => error,
+        false => format!("--{name}: {text}").into(),
+    }
 }
 
 /// A value that must be above zero.
@@ -117,7 +125,10 @@ fn duration(parser: &mut Parser) -> Result<Duration, lexopt::Error> {
     match values::duration(&text) {
         Ok(duration) if !duration.negative => Ok(duration.length),
         Ok(_) => Err(format!("\"{text}\" is negative").into()),
-        Err(error) => Err(format!("\"{text}\" {}", error.problem).into()),
+        Err(error) => {
+            let allowed = "(allowed: 250ms, 5s, 1m30s)";
+            Err(format!("\"{text}\" {} {allowed}", error.problem).into())
+        }
     }
 }
 
@@ -146,6 +157,14 @@ fn content(value: &OsString) -> Result<Body, lexopt::Error> {
 }
 
 impl Draft {
+    /// Takes an option and its value; `false` if there is none of this name.
+    fn option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
+        Ok(self.load_option(name, parser)?
+            || self.request_option(name, parser)?
+            || self.study_option(name, parser)?
+            || self.output_option(name, parser)?)
+    }
+
     fn load_option(&mut self, name: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
         match name {
             "rate" => self.rate = Some(RateSpec::parse(&parser.value()?.string()?)?),
@@ -480,9 +499,16 @@ mod tests {
             ("http://a/ --rate 0", "bad rate"),
             ("http://a/ --rate 5 --closed", "--closed has no rate"),
             ("http://a/ --rate 1..2/1s --duration 1s", "stands in --rate"),
-            ("http://a/ --duration 5", "has no unit"),
+            (
+                "http://a/ --duration 5",
+                "--duration: \"5\" has no unit (allowed: 250ms",
+            ),
             ("http://a/ --duration 0", "above 0"),
-            ("http://a/ --connections 0", "above 0"),
+            (
+                "http://a/ --connections 0",
+                "--connections: must be above 0",
+            ),
+            ("http://a/ --connections x", "--connections: "),
             ("http://a/ --keep-alive 2", "between 0 and 1"),
             (
                 "http://a/ --engine kqueue",

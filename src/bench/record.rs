@@ -53,13 +53,15 @@ pub enum Failure {
     ClosedWithin,
     /// What came is no response.
     BadResponse,
+    /// Something came though nothing was asked: mostly a server that turns connections away.
+    Unasked,
     /// For another reason.
     Other,
 }
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Failure; 11] = [
+    pub const ALL: [Failure; 12] = [
         Failure::Refused,
         Failure::ConnectTimeout,
         Failure::Unreachable,
@@ -70,6 +72,7 @@ impl Failure {
         Failure::ClosedBefore,
         Failure::ClosedWithin,
         Failure::BadResponse,
+        Failure::Unasked,
         Failure::Other,
     ];
 
@@ -87,6 +90,7 @@ impl Failure {
             Failure::ClosedBefore => "closed_before_response",
             Failure::ClosedWithin => "closed_within_response",
             Failure::BadResponse => "bad_response",
+            Failure::Unasked => "answered_unasked",
             Failure::Other => "other",
         }
     }

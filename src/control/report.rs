@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::policy::discovery::DiscoverySettings;
+use crate::policy::firewall::{Mode, Rules};
 use crate::policy::settings::{
     EngineChoice, FixedResponse, HalfClose, LimitSources, Limits, LogSink, Route, RouteKind, SetBy,
     Settings, Upstream,
@@ -79,6 +80,7 @@ fn process(settings: &Settings) -> Vec<(&'static str, Vec<String>)> {
         ("idle clients", vec![idle(settings)]),
         ("upstreams", upstreams(settings)),
         ("trusted proxies", trusted(settings)),
+        ("firewall", firewall(&settings.firewall)),
         ("admin", admin(settings)),
         ("logs", logs(settings)),
         ("shutdown", shutdown.to_vec()),
@@ -148,6 +150,38 @@ fn upstreams(settings: &Settings) -> Vec<String> {
 fn trusted(settings: &Settings) -> Vec<String> {
     let blocks = settings.trusted_proxies.blocks().iter();
     or_word(blocks.map(ToString::to_string).collect(), "none")
+}
+
+/// What an address may do; 0 is no limit, except for the burst.
+fn firewall(rules: &Rules) -> Vec<String> {
+    if !rules.enabled {
+        return vec!["off: no denials, rates, blocks or caps of connections".to_owned()];
+    }
+    let mode = match rules.mode {
+        Mode::Enforce => "on",
+        Mode::Observe => "observes, refuses only beyond the cap in all",
+    };
+    let rate = match (rules.rate_limit_rps, rules.rate_limit_burst) {
+        (0, _) => "any rate".to_owned(),
+        (rps, burst) => format!("{rps} requests/s (burst {burst}) from an address"),
+    };
+    let block = match rules.auto_block_threshold {
+        0 => "no automatic blocks".to_owned(),
+        n => format!(
+            "blocked for {} after {n} violations",
+            show_duration(rules.block_duration)
+        ),
+    };
+    let cap = |n: u32, of: &str| (n > 0).then(|| format!("{n} connections {of}"));
+    let mut parts = vec![mode.to_owned(), rate, block];
+    parts.extend(cap(rules.max_connections_per_ip, "from an address"));
+    parts.extend(cap(rules.max_connections_total, "in all"));
+    for (word, set) in [("allowed", &rules.allow), ("denied", &rules.deny)] {
+        let mut blocks = set.blocks().iter().map(ToString::to_string);
+        parts.extend(blocks.next().map(|first| format!("{word} {first}")));
+        parts.extend(blocks);
+    }
+    parts
 }
 
 fn admin(settings: &Settings) -> Vec<String> {

@@ -13,7 +13,7 @@ use super::{Kit, Server};
 use crate::http::answer::{Answer, Rendering};
 use crate::http::proxy_protocol::{self, ProxyHeader};
 use crate::http::{Reason, RequestHead};
-use crate::policy::firewall::{Admission, Cause, Client, Decision};
+use crate::policy::firewall::{Admission, Cause, Client, Decision, Mode};
 use crate::policy::limit;
 use crate::policy::settings::Settings;
 use crate::proxy::transaction::ClientEnd;
@@ -213,38 +213,67 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.core.cells.slowness_violations.add(1);
         }
         let blocked = firewall.violate(rules, session.client, session.account.as_mut(), now);
-        if let Some(Cause { observed, .. }) = blocked {
+        if let Some(cause) = blocked {
             self.core.cells.slowness_blocks.add(1);
             let client = session.client.address;
-            log::info!("{client}: blocked after {observed} violations, the last for slowness");
+            let done = if rules.mode == Mode::Observe {
+                "would be blocked"
+            } else {
+                "blocked"
+            };
+            tell_block(client, done, &cause, "slowness");
         }
     }
 
-    /// Counts a decision and, once a second at most, says what it was.
+    /// Counts a decision and, once a second at most, says what it was. Each block is told.
     fn note(&mut self, client: IpAddr, what: &str, decision: Decision) {
-        let (cause, done) = match decision {
+        let (cause, would) = match decision {
             Decision::Admit => return,
             Decision::Refuse(cause) => {
                 self.core.refused += 1;
-                (cause, "refused")
+                (cause, "")
             }
             Decision::Observe(cause) => {
                 self.core.observed += 1;
-                (cause, "would be refused")
+                (cause, "would be ")
             }
         };
-        let Some(unsaid) = self.core.firewall_gate.pass(self.cx.now) else {
+        if cause.reason == Reason::AutoBlocked {
+            return tell_block(client, &format!("{would}blocked"), &cause, "its rate");
+        }
+        let Some(left_out) = self.core.firewall_gate.pass(self.cx.now) else {
             return;
         };
         let settings = &self.core.snapshot.settings;
-        log::info!(
-            "{client}: {what} {done}: {} ({} of {}, firewall.{}); {unsaid} more since the last such line",
-            cause.reason.code(),
-            cause.observed,
-            cause.limit,
-            limit::of(cause.reason, settings, None).map_or("", |limit| limit.setting),
-        );
+        let code = cause.reason.code();
+        let why = why(&cause, settings);
+        log::info!("{client}: {what} {would}refused: {code} ({why}){left_out}");
     }
+}
+
+/// What was seen and what would have been allowed.
+fn why(cause: &Cause, settings: &Settings) -> String {
+    let Cause {
+        observed, limit, ..
+    } = cause;
+    let setting = limit::of(cause.reason, settings, None).map_or("", |limit| limit.setting);
+    match cause.reason {
+        Reason::Denied => format!("firewall.{setting}"),
+        Reason::Blocked => format!("for {limit}s, {observed}s ago"),
+        Reason::RateLimit => format!("{observed} in a second, firewall.{setting} is {limit}"),
+        _ => format!("this would be number {observed}, firewall.{setting} is {limit}"),
+    }
+}
+
+/// An operator who looks for the begin of a block must find it, whatever else is refused.
+fn tell_block(client: IpAddr, done: &str, cause: &Cause, last_for: &str) {
+    let length = cause.retry_after.unwrap_or_default();
+    let observed = cause.observed;
+    log::info!(
+        "{client}: {done} for {length}s after {observed} violations, the last for {last_for} \
+         (firewall.auto_block_threshold is {})",
+        cause.limit
+    );
 }
 
 /// Who sent `request` on a connection from `peer` (F4).

@@ -97,11 +97,14 @@ fn make_install_puts_what_the_document_says() {
     let expected = [
         "usr/bin/toron",
         "usr/lib/systemd/system/toron.service",
+        "usr/share/doc/toron/bench.md",
         "usr/share/doc/toron/configuration.md",
         "usr/share/doc/toron/example/config.yaml",
         "usr/share/doc/toron/example/routes.yaml",
         "usr/share/doc/toron/operations.md",
+        "usr/share/doc/toron/rules.md",
         "usr/share/doc/toron/toron",
+        "usr/share/doc/toron/tune.md",
     ];
     let found = files(folder.path());
     assert_eq!(found, expected.map(PathBuf::from));

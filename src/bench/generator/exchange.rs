@@ -129,7 +129,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         while !bytes.is_empty() && connection.phase != Phase::Gone {
             let Some(front) = connection.in_flight.front_mut() else {
                 // Nothing was asked for: whatever it is, the connection cannot be trusted.
-                self.core.record.counts.count(Failure::BadResponse);
+                self.core.record.counts.count(Failure::Unasked);
                 return self.close(connection, Close::Orderly);
             };
             front.first_byte.get_or_insert(self.cx.now);

@@ -4,9 +4,12 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::params::Params;
 use super::{json, Fault, Office};
-use crate::control::explain::{of, Asked};
+use crate::control::explain::{of, Asked, Explanation};
+use crate::http::answer::Answer;
+use crate::http::Reason;
+use crate::policy::firewall::Mode;
 use crate::policy::pool::Standing;
-use crate::policy::settings::Route;
+use crate::policy::settings::{Route, RouteKind};
 use crate::policy::snapshot::Snapshot;
 use crate::server::admin::desk::{Question, Reply};
 
@@ -27,14 +30,58 @@ pub(super) fn answer(office: &Office, question: &Question) -> Result<Reply, Faul
     let asked = Asked::new(&method, &url, &fields, from).map_err(Fault::bad)?;
     let snapshot = office.shared.snapshot.load_full();
     let mut told = of(&snapshot, &asked);
-    told.notes
-        .extend(blocked(office, &snapshot, &told.request.client));
+    let block = blocked(office, &snapshot, &told.request.client);
+    let mut reason = match &block {
+        Some(_) if carries_out_blocks(&snapshot, &told.request.client) => Some(Reason::Blocked),
+        _ => None,
+    };
+    told.notes.extend(block);
     let place = told.route.as_ref().map(|route| route.place.clone());
     if let Some(place) = place {
         told.notes.extend(slots(&snapshot, &place));
         told.notes.extend(targets_out(&snapshot, &place));
+        reason = reason.or_else(|| unavailable(&snapshot, &place));
+    }
+    if let Some(reason) = reason {
+        refuse_now(&mut told, reason);
     }
     Ok(json(&told))
+}
+
+/// What would be let through by the files, but is refused at this moment.
+fn refuse_now(told: &mut Explanation, reason: Reason) {
+    let Some(answer) = Answer::to(reason) else {
+        return;
+    };
+    if told.outcome != "refused" {
+        told.outcome = "refused".to_owned();
+        told.status = Some(answer.status());
+        told.body = Some(answer.body().to_owned());
+        told.reason = Some(reason.code().to_owned());
+    }
+}
+
+fn carries_out_blocks(snapshot: &Snapshot, client: &str) -> bool {
+    let rules = &snapshot.settings.firewall;
+    let is_allowed = |client| rules.allow.contains(client);
+    rules.enabled && rules.mode == Mode::Enforce && !client.parse().is_ok_and(is_allowed)
+}
+
+/// Why the route takes no request at this moment.
+fn unavailable(snapshot: &Snapshot, place: &str) -> Option<Reason> {
+    let is_it = |route: &Route| route.origin.to_string() == place;
+    let (route, taken) = snapshot.in_flight().find(|(route, _)| is_it(route))?;
+    if route.limits.max_concurrency.is_some_and(|cap| taken >= cap) {
+        return Some(Reason::RouteFull);
+    }
+    let RouteKind::Upstream(upstream) = &route.kind else {
+        return None;
+    };
+    let now = toron_reactor::sys::monotonic();
+    let mut states = snapshot.targets().filter(|(route, ..)| is_it(route));
+    let is_up = states.any(|(.., state)| state.is_available(now, &upstream.health));
+    let is_refused = !is_up && !upstream.health.try_when_all_down;
+    is_refused.then_some(Reason::TargetsUnhealthy)
 }
 
 /// What holds at this moment for the client.

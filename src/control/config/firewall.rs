@@ -197,13 +197,29 @@ pub fn read(s: Section<'_>) -> Firewall {
             rate.unwrap_or(100),
             origin(&s, "min_body_rate", "minBodyRateBps"),
         ),
-        trusted_proxies: cidrs(&s, "trusted_proxies", "trustedProxies"),
+        trusted_proxies: read_trusted_proxies(&s),
         client_ip_header: read_client_ip_header(&s),
         rules,
         sources: sources(&s),
     };
     s.finish();
     made
+}
+
+/// To trust everybody is mostly meant as "whoever stands in front", and lets each client choose its
+/// address.
+fn read_trusted_proxies(s: &Section<'_>) -> CidrSet {
+    let (key, older) = ("trusted_proxies", "trustedProxies");
+    let proxies = cidrs(s, key, older);
+    if let Some(all) = proxies.blocks().iter().find(|block| block.bits() == 0) {
+        let key = if s.mark_of(key).is_some() { key } else { older };
+        let text = format!(
+            "firewall.{key}: {all} is every address: any client may say that it is another, and so is \
+             held by no rate, block or deny list"
+        );
+        s.report.warning(s.value_mark(key), text);
+    }
+    proxies
 }
 
 /// Where a key is set, under either name.

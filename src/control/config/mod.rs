@@ -447,6 +447,9 @@ fn warn_of(read: &ReadRoute, findings: &Findings) {
     let route = &read.route;
     let warn = |text: &str| findings.warning(&route.origin.file, read.mark, text.to_owned());
     built_in(route, &warn);
+    if route.prefix.ends_with('*') {
+        warn("the * in the prefix stands for itself: only paths that hold one match (a prefix needs none)");
+    }
     let RouteKind::Upstream(_) = &route.kind else {
         return;
     };

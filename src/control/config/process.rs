@@ -345,8 +345,8 @@ fn read_logging(logging: Section<'_>) -> Logging {
     ];
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     let access_log = match logging.string("access_log") {
-        None | Some("off" | "false") => None,
-        Some("stdout" | "on" | "true") => Some(LogSink::Stdout),
+        None | Some("off" | "false" | "no") => None,
+        Some("stdout" | "on" | "true" | "yes") => Some(LogSink::Stdout),
         Some(path) => Some(LogSink::File(PathBuf::from(path))),
     };
     if let Some(LogSink::File(path)) = &access_log {
@@ -368,12 +368,27 @@ fn read_logging(logging: Section<'_>) -> Logging {
     made
 }
 
+/// Who writes one of these means something else than a file of that name in the working directory.
+const NO_FILES: [&str; 13] = [
+    "", "stdout", "stderr", "syslog", "journal", "none", "null", "on", "off", "true", "false",
+    "yes", "no",
+];
+
 /// A log is made when it is not there; its folder is not.
 fn check_log_path(logging: &Section<'_>, key: &'static str, path: &Path) {
     let shown = path.display();
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
+    let allowed = match NO_FILES.iter().any(|word| path == Path::new(word)) {
+        true if key == "access_log" => Some("a path, stdout, off"),
+        true => Some("a path; without one it is standard error"),
+        false => None,
+    };
+    if let Some(allowed) = allowed {
+        let text = format!("logging.{key}: \"{shown}\" is no path (allowed: {allowed})");
+        return logging.report.fault(logging.value_mark(key), text);
+    }
     let wrong = match folder {
         _ if path.is_dir() => "is a folder",
         Some(folder) if !folder.is_dir() => "is in a folder that does not exist",

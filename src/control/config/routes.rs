@@ -299,6 +299,12 @@ fn read_prefix(s: &Section<'_>) -> String {
 /// anything outside ASCII encoded, no repeated or trailing slash. The error completes `"…" `.
 pub fn normal_prefix(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
+        // What nginx and Traefik write for exact paths, expressions and rules.
+        if text.contains([' ', '~', '^', '=', '(', '`']) {
+            return Err(
+                "does not begin with a slash; it is a plain prefix, without operators".to_owned(),
+            );
+        }
         return Err(format!(
             "does not begin with a slash (did you mean \"/{text}\"?)"
         ));
@@ -484,6 +490,10 @@ fn read_targets(s: &Section<'_>, endpoints: &mut Endpoints) -> Vec<Arc<Target>> 
             let text = "a route says nothing about where its requests go (allowed: target or \
                         targets, or status, headers and body for a fixed answer)";
             s.report.fault(s.mark, text);
+            // An unknown key may have been meant as one of a fixed answer.
+            for key in ["status", "body"] {
+                s.known(key);
+            }
             return Vec::new();
         }
     };

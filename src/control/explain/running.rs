@@ -110,6 +110,11 @@ fn read(address: SocketAddr, answer: &[u8]) -> Result<Explanation, String> {
         ("200", Ok(explanation)) => Ok(explanation),
         ("200", Err(error)) => Err(format!("{address} answers something else: {error}")),
         ("401", _) => Err(format!("{address} does not know this admin key")),
+        ("403", _) if body.contains("is blocked") => Err(format!(
+            "{address} has blocked the address of this command, its admin API included (wait for the \
+             end of the block, or ask from another; admin.listen and firewall.allow keep operators out \
+             of it)"
+        )),
         ("404", _) => Err(format!(
             "{address} has no admin API (no admin.key, or admin.listen is another address)"
         )),
