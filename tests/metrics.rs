@@ -262,6 +262,29 @@ fn only_the_administrative_subnets_see_it_and_no_rate_limits_them() {
     });
 }
 
+/// Requests to the admin API add up as well where nobody stays for the answer.
+#[test]
+fn a_question_whose_client_leaves_has_ended() {
+    both(|engine| {
+        let upstream = Upstream::start();
+        let mut with_key = settings(engine, &upstream);
+        with_key.admin_key = Some("k".into());
+        let toron = Toron::start(&with_key);
+        let mut client = Client::connect(toron.addr, PATIENCE).unwrap();
+        let head = "POST /internal/api/reload HTTP/1.1\r\nHost: t\r\nX-Toron-Admin-Key: k\r\n\
+                    Content-Length: 9\r\n\r\n";
+        client.send(head.as_bytes(), PATIENCE);
+        client.close();
+        let left = [("route", ""), ("reason", "client_left_body")];
+        let found = await_metrics(&toron, "the client has left", |found| {
+            found.count("toron_refusals_total", &left) == 1
+        });
+        found.adds_up();
+        let none = [("route", ""), ("class", "none")];
+        assert_eq!(found.count("toron_requests_total", &none), 1);
+    });
+}
+
 #[test]
 fn methods_versions_and_a_route_of_the_same_path() {
     both(|engine| {

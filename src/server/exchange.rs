@@ -146,7 +146,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Outcome::Received { buf, .. } => session.ahead = Some(buf),
                 Outcome::Eof { .. } => session.eof = true,
                 Outcome::Cancelled { .. } => {}
-                _ => self.close(session, Close::Orderly),
+                _ => self.visit_abandoned(session),
             },
             Phase::Answering { .. } => match outcome {
                 Outcome::Received { buf, .. } => session.ahead = Some(buf),

@@ -233,12 +233,12 @@ impl<E: Engine> Kit<'_, '_, E> {
                 (cause, "would be refused")
             }
         };
-        let Some(unsaid) = self.core.firewall_gate.pass(self.cx.now) else {
+        let Some(left_out) = self.core.firewall_gate.pass(self.cx.now) else {
             return;
         };
         let settings = &self.core.snapshot.settings;
         log::info!(
-            "{client}: {what} {done}: {} ({} of {}, firewall.{}); {unsaid} more since the last such line",
+            "{client}: {what} {done}: {} ({} of {}, firewall.{}){left_out}",
             cause.reason.code(),
             cause.observed,
             cause.limit,

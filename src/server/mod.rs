@@ -51,6 +51,7 @@ mod head;
 mod judge;
 mod lane;
 pub mod ledger;
+mod log_gate;
 mod lookup;
 pub mod metrics;
 mod note;
@@ -93,8 +94,8 @@ use crate::policy::pool::Balancers;
 use crate::policy::snapshot::{SharedSnapshot, Snapshot};
 use admin::desk::Reply;
 use describe::Description;
-use failure::LogGate;
 use lane::Lane;
+use log_gate::LogGate;
 use metrics::cells::Cells;
 use metrics::{no_cells, CellsOfRoutes};
 use request_id::{mix, RequestIds};
@@ -159,7 +160,8 @@ pub(crate) struct Core {
     wall: WallClock,
     /// Access-log lines of this turn.
     log_lines: Vec<u8>,
-    gate: LogGate,
+    /// For what upstreams do wrong.
+    failure_gate: LogGate,
     /// For what the firewall does.
     firewall_gate: LogGate,
     /// Ended exchanges, to be used again: no allocation per request. Boxed, because they move
@@ -245,7 +247,7 @@ impl Server {
             header_took: Duration::ZERO,
             wall: WallClock::default(),
             log_lines: Vec::new(),
-            gate: LogGate::default(),
+            failure_gate: LogGate::default(),
             firewall_gate: LogGate::default(),
             retired: Vec::new(),
             rooms: Vec::new(),

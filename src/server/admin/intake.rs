@@ -6,7 +6,7 @@ use super::access;
 use super::desk::{Question, Reply, BODY_MOST};
 use super::visit::{Terms, Visit};
 use crate::http::answer::{FixedAnswer, Rendering, CONTINUE};
-use crate::http::{Expect, Method, Party, Reason, RequestBody, RequestHead};
+use crate::http::{Expect, Method, Reason, RequestBody, RequestHead};
 use crate::server::blame::{Blame, Told};
 use crate::server::body::{Chunked, Source};
 use crate::server::judge::{Arrival, Verdict};
@@ -127,15 +127,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         self.recall(&visit);
-        let client = session.client.address;
-        if reason.ended_by() != Party::Client {
-            self.note_refusal(client, &reason.into(), 0);
-        }
-        let told = Told {
-            reason: Some(reason),
-            ..Told::default()
-        };
-        self.log_answer(client, Some(session.since), &told);
+        self.note_cut(session, reason);
     }
 
     /// What the visit asked for is the request at hand again.
