@@ -155,7 +155,8 @@ fn descriptors(machine: &Machine, demand: &Demand, cores: u64) -> Need {
         show_clients(demand),
         grouped(least),
     );
-    let more = "At the limit toron stops accepting until other connections end. Pipes for large                 bodies take two more each. toron raises its own soft limit to the hard one.";
+    let more = "At the limit toron stops accepting until other connections end. Pipes for large \
+                bodies take two more each. toron raises its own soft limit to the hard one.";
     let present = machine.limit("Max open files").map(|limit| limit.hard);
     let propose = descriptors_to_ask_for(demand, cores);
     Need::new(
