@@ -155,6 +155,25 @@ fn a_real_parser_accepts_both_formats_and_the_numbers_are_those_of_what_happened
     });
 }
 
+/// The head of the second is written when its body has been collected.
+#[test]
+fn i4_fields_with_an_underscore_are_counted_once() {
+    both(|engine| {
+        let upstream = Upstream::start();
+        upstream.begin(always(OK));
+        let toron = Toron::start(&settings(engine, &upstream));
+        let fields = "X_Real_IP: 1\r\nA-B: c\r\nA_B: d\r\n";
+        ask(
+            &toron,
+            &format!("GET / HTTP/1.1\r\nHost: t\r\n{fields}\r\n"),
+        );
+        let post = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n";
+        ask(&toron, &format!("{post}{fields}\r\n1\r\nx\r\n0\r\n\r\n"));
+        let dropped = scrape(&toron).count("toron_request_fields_dropped_total", &[]);
+        assert_eq!(dropped, 4);
+    });
+}
+
 fn the_labels_are_those_that_are_documented(found: &Exposition) {
     for sample in &found.samples {
         let name = &sample.name;

@@ -145,6 +145,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             head_len,
             ..
         } = *arrival;
+        if request.underscores > 0 {
+            self.core.cells.underscores.add(request.underscores.into());
+        }
         let limits = limits(&snapshot.settings, &route.limits, upstream);
         let (transaction, orders) = Transaction::begin(self.now(), facts, limits);
         let mut exchange = self.fresh_exchange(snapshot, transaction, request.facts);
