@@ -15,7 +15,7 @@
 //!
 //! # Fairness
 //! What completes at once is queued and returned by the next turn without polling, but after
-//! [`POLL_INTERVAL`] such completions the engine polls regardless, so that two fast peers cannot
+//! `POLL_INTERVAL` such completions the engine polls regardless, so that two fast peers cannot
 //! starve the others.
 
 mod ops;

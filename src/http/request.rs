@@ -108,7 +108,7 @@ impl<'b, 'f> RequestHead<'b, 'f> {
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
-/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes
+/// [`HeadScanner`]. Nothing that the scanner refuses passes
 /// here, wherever the bytes came from.
 pub fn parse<'b, 'f>(
     head: &'b [u8],

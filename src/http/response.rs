@@ -99,7 +99,7 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
-/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes here.
+/// [`HeadScanner`]. Nothing that the scanner refuses passes here.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     asked: Asked,

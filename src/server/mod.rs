@@ -26,9 +26,7 @@
 //!  wall.rs: Date    timestamp.rs: moments in logs    request_id.rs
 //! ```
 //!
-//! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
-//!
-//! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
+//! One [`Server`] runs on each reactor. Its parts are one `impl` of `Kit`, a handler's view of
 //! the reactor and of everything but the session at hand.
 
 pub mod access_line;
