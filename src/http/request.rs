@@ -100,11 +100,6 @@ impl<'b, 'f> RequestHead<'b, 'f> {
             .find(|f| f.name.eq_ignore_ascii_case(name))
             .map(|f| f.value)
     }
-
-    /// The options of all `Connection` fields.
-    pub fn connection_options(&self) -> impl Iterator<Item = &'b [u8]> + 'f {
-        field::connection_options(self.fields)
-    }
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
