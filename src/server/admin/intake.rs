@@ -168,14 +168,14 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The client sends its body too slowly.
     pub(in crate::server) fn body_too_slow(&mut self, session: &mut Session) {
+        let now = self.now();
+        let Some((reason, observed)) = session.visit().and_then(|visit| visit.overdue(now)) else {
+            return;
+        };
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
         self.note_slowness(session);
-        let now = self.now();
-        let Some((reason, observed)) = session.visit().map(|visit| visit.overdue(now)) else {
-            return;
-        };
         self.refuse_visit(session, Blame::with(reason, observed));
     }
 
