@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::admin::access;
 use super::collected::{intake, Intake};
 use super::gate::client_of;
-use super::head::MOST_FIELDS;
 use super::judge::{check_body, unrouted};
 use super::lookup::lookup;
 use super::prepare::Forwarding;
@@ -16,7 +15,7 @@ use crate::http::forward::sane_request_id;
 use crate::http::path::normalise;
 use crate::http::{
     field_slots, request, Answer, HeadLimits, HeadScanner, Method, Reason, RequestBody,
-    RequestHead, Scan, Target, UpstreamFraming,
+    RequestHead, Scan, Target, UpstreamFraming, MOST_FIELDS,
 };
 use crate::policy::explain::{consider, Considered};
 use crate::policy::firewall::Mode;

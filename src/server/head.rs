@@ -9,11 +9,8 @@ use super::refuse::Refusal;
 use super::session::{Phase, Session};
 use super::Kit;
 use crate::http::request;
-use crate::http::{field_slots, HeadLimits, HeadScanner, Reason, Scan};
+use crate::http::{field_slots, HeadLimits, HeadScanner, Reason, Scan, MOST_FIELDS};
 use crate::proxy::clock::millis;
-
-/// Most fields of a head that a configuration may allow.
-pub const MOST_FIELDS: usize = 256;
 
 /// The beginning of a head up to this length is kept as its own few bytes until more of it comes, so
 /// that slow heads hold no buffers. It must fit into the headroom of the next receive's buffer.
