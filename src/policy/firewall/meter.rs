@@ -15,6 +15,8 @@ pub struct Meter {
     arrived: u32,
     arrived_before: u32,
     ewma: f64,
+    /// What `ewma` allows, in whole requests: changes with it, once in a window.
+    raised: u64,
 }
 
 impl Meter {
@@ -27,6 +29,7 @@ impl Meter {
             arrived: 0,
             arrived_before: 0,
             ewma: 0.0,
+            raised: 0,
         }
     }
 
@@ -47,6 +50,7 @@ impl Meter {
         self.ewma = (alpha * f64::from(self.admitted) + (100.0 - alpha) * self.ewma) / 100.0;
         let idle = i32::try_from(over - 1).unwrap_or(i32::MAX);
         self.ewma *= ((100.0 - alpha) / 100.0).powi(idle);
+        self.raised = (self.ewma * 1.5).ceil() as u64;
         self.arrived_before = if over == 1 { self.arrived } else { 0 };
         self.admitted = 0;
         self.arrived = 0;
@@ -69,9 +73,8 @@ impl Meter {
     /// The rate that the history allows: max(rps, ceil(1.5·ewma)), at most 4·rps.
     #[must_use]
     pub fn effective_rps(&self, rps: u32) -> u64 {
-        let raised = (self.ewma * 1.5).ceil() as u64;
         let rps = u64::from(rps);
-        raised.clamp(rps, rps * 4)
+        self.raised.clamp(rps, rps * 4)
     }
 
     /// The average of admitted requests per window.

@@ -174,14 +174,13 @@ impl Firewall {
             // No entry is made for who is not let in.
             Err(full) if exempt || rules.mode == Mode::Observe => Admission::refuse(full),
             Err(full) => {
-                let blocked = self
-                    .table
-                    .with_known(peer.address, rules, now, |shard, handle| {
-                        shard.entry(handle.at()).and_then(|(_, standing, _)| {
-                            standing.turn_to(rules, now);
-                            standing.blocked(now)
-                        })
-                    });
+                let key = Key::of(peer.address, rules.ipv6_prefix);
+                let blocked = self.table.with_known(key, now, |shard, handle| {
+                    shard.entry(handle.at()).and_then(|(_, standing, _)| {
+                        standing.turn_to(rules, now);
+                        standing.blocked(now)
+                    })
+                });
                 Admission::refuse(blocked.flatten().unwrap_or(full))
             }
         };
@@ -210,7 +209,8 @@ impl Firewall {
 
     fn connect_tracked(self: &Arc<Self>, rules: &Rules, peer: Client, now: Time) -> Admission {
         let observing = rules.mode == Mode::Observe;
-        let outcome = self.table.with(peer.address, rules, now, |shard, handle| {
+        let key = Key::of(peer.address, rules.ipv6_prefix);
+        let outcome = self.table.with(key, rules, now, |shard, handle| {
             let (_, standing, connections) = shard.entry(handle.at())?;
             standing.turn_to(rules, now);
             let limit = rules.max_connections_per_ip;
@@ -311,9 +311,10 @@ impl Firewall {
             standing.turn_to(rules, now);
             ask(standing)
         };
-        match held.filter(|handle| handle.is_of(client.address, rules)) {
+        let key = Key::of(client.address, rules.ipv6_prefix);
+        match held.filter(|handle| handle.is_of(key)) {
             Some(handle) => self.table.with_held(handle, act).flatten(),
-            None => self.table.with(client.address, rules, now, act).flatten(),
+            None => self.table.with(key, rules, now, act).flatten(),
         }
     }
 
@@ -325,7 +326,8 @@ impl Firewall {
 
     /// Blocks `address` by hand for `length` from now. `false` when there is no room to note it.
     pub fn block(&self, rules: &Rules, address: IpAddr, length: Duration, now: Time) -> bool {
-        let noted = self.table.with(address, rules, now, |shard, handle| {
+        let key = Key::of(address, rules.ipv6_prefix);
+        let noted = self.table.with(key, rules, now, |shard, handle| {
             if let Some((_, standing, _)) = shard.entry(handle.at()) {
                 standing.turn_to(rules, now);
                 standing.put_under_block(BlockedFor::Hand, length, now);
@@ -345,7 +347,8 @@ impl Firewall {
 
     /// Ends the block of `address`. `false` if there was none. Strikes stay.
     pub fn unblock(&self, rules: &Rules, address: IpAddr, now: Time) -> bool {
-        let lifted = self.table.with_known(address, rules, now, |shard, handle| {
+        let key = Key::of(address, rules.ipv6_prefix);
+        let lifted = self.table.with_known(key, now, |shard, handle| {
             let (_, standing, _) = shard.entry(handle.at())?;
             let was_blocked = standing.block(now).is_some();
             standing.lift_block();

@@ -4,14 +4,12 @@
 //! A lock is held for one look-up and what follows from it for one entry; never two at once.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use toron_reactor::Time;
 
-use super::key::Key;
+use super::key::{Key, KeyHasher};
 use super::rules::Rules;
 use super::shard::Shard;
 use super::standing::Standing;
@@ -61,7 +59,7 @@ pub struct TableStats {
 
 /// All addresses of which something is known.
 pub struct Table {
-    hasher: RandomState,
+    hasher: KeyHasher,
     cells: Box<[Cell]>,
     tracked: AtomicUsize,
     evicted: AtomicU64,
@@ -69,10 +67,10 @@ pub struct Table {
 }
 
 impl Handle {
-    /// Whether `address` is filed here.
+    /// Whether `key` is filed here.
     #[must_use]
-    pub fn is_of(&self, address: IpAddr, rules: &Rules) -> bool {
-        self.key == Key::of(address, rules.ipv6_prefix)
+    pub fn is_of(&self, key: Key) -> bool {
+        self.key == key
     }
 
     /// The place in the shard.
@@ -102,7 +100,7 @@ impl Table {
             shard: Mutex::new(Shard::with_capacity(room)),
         };
         Table {
-            hasher: RandomState::new(),
+            hasher: KeyHasher::new(),
             cells: (0..SHARDS).map(cell).collect(),
             tracked: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
@@ -124,16 +122,14 @@ impl Table {
         self.cells.get(shard as usize)
     }
 
-    /// Calls `act` with the entry of `address`, if there is one, and files it anew.
+    /// Calls `act` with the entry of `key`, if there is one, and files it anew.
     pub fn with_known<T>(
         &self,
-        address: IpAddr,
-        rules: &Rules,
+        key: Key,
         now: Time,
         act: impl FnOnce(&mut Shard, Handle) -> T,
     ) -> Option<T> {
-        let key = Key::of(address, rules.ipv6_prefix);
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hasher.hash(key);
         let shard = shard_of(hash);
         let cell = self.cell(shard)?;
         let mut locked = lock(cell);
@@ -147,13 +143,12 @@ impl Table {
     /// The same, with a new entry where there is none. `None` when there is no room.
     pub fn with<T>(
         &self,
-        address: IpAddr,
+        key: Key,
         rules: &Rules,
         now: Time,
         act: impl FnOnce(&mut Shard, Handle) -> T,
     ) -> Option<T> {
-        let key = Key::of(address, rules.ipv6_prefix);
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hasher.hash(key);
         let shard = shard_of(hash);
         let cell = self.cell(shard)?;
         let mut locked = lock(cell);

@@ -23,7 +23,7 @@ fn numbered(n: u32) -> Client {
 fn is_known(firewall: &Firewall, rules: &Rules, who: Client, now: Time) -> bool {
     let asked = firewall
         .table
-        .with_known(who.address, rules, now, |_, _| ());
+        .with_known(Key::of(who.address, rules.ipv6_prefix), now, |_, _| ());
     asked.is_some()
 }
 
