@@ -9,6 +9,7 @@ use crate::http::answer::{FixedAnswer, Rendering, CONTINUE};
 use crate::http::{Expect, Method, Reason, RequestBody, RequestHead};
 use crate::server::blame::{Blame, Told};
 use crate::server::body::{Chunked, Source};
+use crate::server::builtin::is_internal;
 use crate::server::judge::{Arrival, Verdict};
 use crate::server::refuse::Refusal;
 use crate::server::session::{Phase, Session, Tag};
@@ -16,7 +17,7 @@ use crate::server::Kit;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// What becomes of a request to the admin API; `None` if it is not for that.
-    pub(in crate::server) fn builtin(
+    pub(in crate::server) fn judge_visit(
         &mut self,
         session: &Session,
         arrival: &Arrival<'_, '_, '_>,
@@ -27,7 +28,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             path,
             ..
         } = *arrival;
-        if path != b"/internal" && !path.starts_with(b"/internal/") {
+        if !is_internal(path) {
             // No route is reached by way of the admin API's own listener.
             return session.is_admin.then(|| arrival.refuse(Reason::NoRoute));
         }
