@@ -24,7 +24,7 @@ use std::sync::Arc;
 use self::entries::{Entries, Entry};
 use self::few::Few;
 use self::group::{Group, Names};
-use super::map::Fnv;
+use super::hash::Fnv;
 use super::settings::{HostPattern, Route, Source};
 use crate::http::path::segments;
 

@@ -7,8 +7,9 @@
 //!            head.rs      phase 1
 //!              ▼
 //!            judge.rs ──────▶ prepare.rs ──▶ exchange.rs ◀──▶ proxy::transaction
-//!              │ lookup.rs                     │ connect.rs   dial, idle connections (upstream.rs)
-//!              │ builtin.rs, admin/            │ collect.rs   bodies kept before the dial
+//!              │ lookup.rs                     │ target.rs    which target, and what is learned of it
+//!              │ builtin.rs, admin/            │ connect.rs   dial, idle connections (upstream.rs)
+//!              │                               │ collect.rs   bodies kept (collected.rs) before the dial
 //!              │                               │ upload.rs    client ─▶ upstream: copy, splice
 //!              ▼                               │ download.rs  upstream ─▶ client: heads, copy, splice
 //!            refuse.rs                         │ tunnel.rs    both ways, raw
@@ -22,7 +23,9 @@
 //!
 //!  metrics/: what is counted, and /metrics
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
+//!  blame.rs, describe.rs: why, and what was asked for, in logs    log_gate.rs: what is left out of them
 //!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log
+//!  lane.rs: what an event is about    explain.rs: what would become of a request
 //!  wall.rs: Date    timestamp.rs: moments in logs    request_id.rs
 //! ```
 //!
@@ -88,6 +91,7 @@ use toron_reactor::{
 
 use crate::http::Reason;
 use crate::policy::cidr::Cidr;
+use crate::policy::hash::mix;
 use crate::policy::pool::Balancers;
 use crate::policy::snapshot::{SharedSnapshot, Snapshot};
 use admin::desk::Reply;
@@ -96,7 +100,7 @@ use lane::Lane;
 use log_gate::LogGate;
 use metrics::cells::Cells;
 use metrics::{no_cells, CellsOfRoutes};
-use request_id::{mix, RequestIds};
+use request_id::RequestIds;
 use session::{Phase, Session};
 use shared::{Counts, Shared};
 use state::Exchange;
