@@ -455,6 +455,11 @@ fn many_routes_come_whole_and_piece_by_piece() {
         }
         let used = toron.proc().resident_kib().saturating_sub(before);
         println!("{}: {used} KiB for {count} routes", engine.name());
+        let used = |s: &&support::metrics::Sample| s.name == "toron_requests_total";
+        // A request is counted when it has ended, which its client may know before.
+        await_metrics(&toron, "all routes", |found| {
+            found.samples.iter().filter(used).count() > count
+        });
         let mut slow = Client::connect_with_window(toron.addr, 4096).unwrap();
         slow.send(get("/metrics").as_bytes(), PATIENCE);
         assert!(slow.receive(100, Instant::now() + PATIENCE));
@@ -466,7 +471,6 @@ fn many_routes_come_whole_and_piece_by_piece() {
         assert!(body.len() > count * 1000);
         let found = parse(Format::Text, &body);
         found.check();
-        let used = |s: &&support::metrics::Sample| s.name == "toron_requests_total";
         // And the one that no route has.
         assert_eq!(found.samples.iter().filter(used).count(), count + 1);
         tell_what_it_costs(&toron, engine);
