@@ -27,6 +27,7 @@
 //! finished sending would return at once, for ever. Such polls are armed multishot, which makes
 //! them edge-triggered, and what they were not meant for is ignored.
 
+mod accept;
 mod ops;
 mod ring;
 
@@ -101,7 +102,7 @@ struct InFlight {
 }
 
 enum Kind {
-    Accept { listener: Fd },
+    Accept { listener: Fd, pausing: bool },
     Connect { fd: Fd, addr: Box<RawAddr> },
     Recv { fd: Fd, many: bool, held_back: u32 },
     RecvInto { fd: Fd, buf: Buf },
@@ -123,6 +124,8 @@ enum Stage {
     Ending,
     /// The final event has been given; the kernel's last completion is still to come.
     Over,
+    /// An accept that goes on when what it brought has been told: the kernel has nothing.
+    Paused,
 }
 
 /// What waits for the pool, first come first served.
@@ -154,6 +157,10 @@ pub struct UringEngine {
     open: usize,
     /// Completions for the next turn to return.
     done: Vec<Event>,
+    /// Connections that have been accepted and not been told yet.
+    fresh: VecDeque<Event>,
+    /// Accepts in stage `Paused`.
+    paused: Vec<Token>,
     /// Scratch space of a turn.
     reaped: Vec<Completion>,
     waiting: VecDeque<Waiter>,
@@ -186,6 +193,8 @@ impl NativeEngine for UringEngine {
             sockets: Vec::new(),
             open: 0,
             done: Vec::new(),
+            fresh: VecDeque::new(),
+            paused: Vec::new(),
             reaped: Vec::new(),
             waiting: VecDeque::new(),
             closing: Vec::new(),
@@ -361,14 +370,15 @@ impl Engine for UringEngine {
         let expired = until.is_some_and(|t| t <= self.now);
         loop {
             self.feed_waiting();
-            let idle = self.done.is_empty();
+            let idle = self.done.is_empty() && self.fresh.is_empty();
             let rung = self.enter(until, idle && !expired)?;
             self.now = sys::monotonic();
             let late = expired || until.is_some_and(|t| t <= self.now);
-            if !self.done.is_empty() || rung || late {
+            if !self.done.is_empty() || !self.fresh.is_empty() || rung || late {
                 break;
             }
         }
+        self.tell_fresh();
         if self.now.since(self.trimmed) >= TRIM_INTERVAL {
             self.trimmed = self.now;
             self.pool.trim();

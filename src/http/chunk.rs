@@ -158,6 +158,11 @@ impl Decoder {
         (self.state == State::Data).then_some(self.left)
     }
 
+    /// Whether the line end behind the data of a chunk is still to come, or the second half of it.
+    pub fn awaits_end_of_data(&self) -> bool {
+        matches!(self.state, State::DataCr | State::DataLf)
+    }
+
     /// Takes bytes up to the next event. Call again with what is left until
     /// `NeedMore`, `Done` or `Fault`. Trailer lines, each with its CRLF, are
     /// appended to `trailers`, which must be the same, first empty, buffer

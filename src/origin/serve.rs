@@ -259,7 +259,8 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     fn body_received(&mut self, session: &mut Session, mut buf: Buf) {
         let request = &mut session.request;
-        let portion = match request.body.take(&mut buf, 0, &mut session.spill) {
+        let framing = request.echo.unwrap_or_default();
+        let portion = match request.body.take(&mut buf, 0, framing, &mut session.spill) {
             Ok(portion) => portion,
             Err(fault) => {
                 log::debug!("bad chunks: {fault}");

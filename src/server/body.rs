@@ -2,7 +2,8 @@
 
 use toron_reactor::Buf;
 
-use crate::http::chunk::{encode_size_line, Decoder, Event, CRLF, LAST_CHUNK, LAST_CHUNK_LINE};
+pub use super::chunked::{Chunked, Portion};
+use crate::http::chunk::{encode_size_line, CRLF, LAST_CHUNK, LAST_CHUNK_LINE};
 use crate::http::Reason;
 
 /// How a body ends on the side it comes from.
@@ -19,14 +20,6 @@ pub enum Source {
     UntilClose,
 }
 
-/// A chunked body that is being decoded.
-#[derive(Debug, Default)]
-pub struct Chunked {
-    decoder: Decoder,
-    /// Trailer lines, complete at the end of the body.
-    pub trailers: Vec<u8>,
-}
-
 /// How a body is framed on the side it goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Framing {
@@ -35,17 +28,10 @@ pub enum Framing {
     Plain,
     /// In chunks, one per buffer.
     Chunked,
+    /// In the chunks that it comes in, for which it must be chunked there.
+    Passed,
     /// As it is; the end of the connection ends it.
     UntilClose,
-}
-
-/// What a buffer held of a body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Portion {
-    /// Body bytes.
-    pub bytes: usize,
-    /// The body ends with them.
-    pub last: bool,
 }
 
 impl Source {
@@ -65,7 +51,7 @@ impl Source {
         match self {
             Source::None | Source::UntilClose => 0,
             Source::Length(n) => *n,
-            Source::Chunked(chunked) => chunked.decoder.least_to_come(),
+            Source::Chunked(chunked) => chunked.least_to_come(),
         }
     }
 
@@ -73,36 +59,31 @@ impl Source {
     #[must_use]
     pub fn decoded(&self) -> u64 {
         match self {
-            Source::Chunked(chunked) => chunked.decoder.total(),
+            Source::Chunked(chunked) => chunked.decoded(),
             Source::None | Source::Length(_) | Source::UntilClose => 0,
         }
     }
 
-    /// Reduces what stands behind the first `skip` bytes of `buf` to body bytes. What follows the
-    /// body is moved to `rest`.
+    /// Reduces what stands behind the first `skip` bytes of `buf` to body bytes, or what
+    /// `framing` passes on of the framing that they have. What follows the body is moved to `rest`.
     pub fn take(
         &mut self,
         buf: &mut Buf,
         skip: usize,
+        framing: Framing,
         rest: &mut impl Extend<u8>,
     ) -> Result<Portion, Reason> {
         let have = buf.len().saturating_sub(skip);
         let portion = match self {
-            Source::None => Portion {
-                bytes: 0,
-                last: true,
-            },
-            Source::UntilClose => Portion {
-                bytes: have,
-                last: false,
-            },
+            Source::None => Portion::plain(0, true),
+            Source::UntilClose => Portion::plain(have, false),
             Source::Length(remaining) => {
                 let bytes = usize::try_from(*remaining).unwrap_or(usize::MAX).min(have);
                 *remaining -= bytes as u64;
-                Portion {
-                    bytes,
-                    last: *remaining == 0,
-                }
+                Portion::plain(bytes, *remaining == 0)
+            }
+            Source::Chunked(chunked) if framing == Framing::Passed => {
+                return chunked.pass(buf, skip, rest)
             }
             Source::Chunked(chunked) => return chunked.take(buf, skip, rest),
         };
@@ -118,65 +99,6 @@ impl Source {
     }
 }
 
-impl Chunked {
-    /// Whether the body ends within `pieces`, which follow what was taken of it. `None` if it is
-    /// malformed.
-    #[must_use]
-    pub fn ends_within(&self, pieces: [&[u8]; 3]) -> Option<bool> {
-        let mut decoder = self.decoder.clone();
-        let mut trailers = self.trailers.clone();
-        for mut piece in pieces {
-            loop {
-                let step = decoder.feed(piece, &mut trailers);
-                match step.event {
-                    Event::Data { .. } => {}
-                    Event::NeedMore => break,
-                    Event::Done => return Some(true),
-                    Event::Fault(_) => return None,
-                }
-                piece = piece.get(step.consumed..).unwrap_or_default();
-            }
-        }
-        Some(false)
-    }
-
-    fn take(
-        &mut self,
-        buf: &mut Buf,
-        skip: usize,
-        rest: &mut impl Extend<u8>,
-    ) -> Result<Portion, Reason> {
-        let bytes = buf.filled_mut();
-        let (mut read, mut write) = (skip, skip);
-        let last = loop {
-            let input = bytes.get(read..).unwrap_or_default();
-            let step = self.decoder.feed(input, &mut self.trailers);
-            match step.event {
-                Event::Data { start, end } => {
-                    bytes.copy_within(read + start..read + end, write);
-                    write += end - start;
-                }
-                Event::NeedMore => break false,
-                Event::Done => {
-                    read += step.consumed;
-                    break true;
-                }
-                Event::Fault(fault) => return Err(fault),
-            }
-            read += step.consumed;
-        };
-        if last {
-            let behind = bytes.get(read..).unwrap_or_default();
-            rest.extend(behind.iter().copied());
-        }
-        buf.truncate(write);
-        Ok(Portion {
-            bytes: write - skip,
-            last,
-        })
-    }
-}
-
 /// Appends what opens a portion: the size line of its chunk.
 pub fn push_opening(framing: Framing, portion: Portion, head: &mut Vec<u8>) {
     if framing == Framing::Chunked && portion.bytes > 0 {
@@ -188,12 +110,14 @@ pub fn push_opening(framing: Framing, portion: Portion, head: &mut Vec<u8>) {
 /// lines. `false` if there is no room, which the limits on receives and trailers rule out.
 #[must_use]
 pub fn push_closing(framing: Framing, portion: Portion, trailers: &[u8], buf: &mut Buf) -> bool {
-    if framing != Framing::Chunked {
-        return true;
-    }
+    let ends_chunk = match framing {
+        Framing::Plain | Framing::UntilClose => return true,
+        Framing::Chunked => portion.bytes > 0,
+        Framing::Passed => portion.ends_chunk,
+    };
     let mut fits = true;
     let mut push = |bytes: &[u8]| fits &= buf.extend(bytes) == bytes.len();
-    if portion.bytes > 0 {
+    if ends_chunk {
         push(CRLF);
     }
     match (portion.last, trailers.is_empty()) {
@@ -239,14 +163,8 @@ mod tests {
         let mut source = Source::Length(3);
         let mut b = buf(b"headabcGET /");
         let mut rest = Vec::new();
-        let portion = source.take(&mut b, 4, &mut rest).unwrap();
-        assert_eq!(
-            portion,
-            Portion {
-                bytes: 3,
-                last: true
-            }
-        );
+        let portion = source.take(&mut b, 4, Framing::Plain, &mut rest).unwrap();
+        assert_eq!(portion, Portion::plain(3, true));
         assert_eq!(&*b, b"headabc");
         assert_eq!(rest, b"GET /");
     }
@@ -256,26 +174,14 @@ mod tests {
         let mut source = Source::Chunked(Chunked::default());
         let (mut rest, mut scratch) = (Vec::new(), Vec::new());
         let mut b = buf(b"2;x=y\r\nab\r\n3\r\ncd");
-        let portion = source.take(&mut b, 0, &mut rest).unwrap();
-        assert_eq!(
-            portion,
-            Portion {
-                bytes: 4,
-                last: false
-            }
-        );
+        let portion = source.take(&mut b, 0, Framing::Chunked, &mut rest).unwrap();
+        assert_eq!(portion, Portion::plain(4, false));
         assert!(frame(Framing::Chunked, portion, b"", &mut scratch, &mut b));
         assert_eq!(&*b, b"4\r\nabcd\r\n");
 
         let mut b = buf(b"e\r\n0\r\nX-Sum: 1\r\n\r\nGET /");
-        let portion = source.take(&mut b, 0, &mut rest).unwrap();
-        assert_eq!(
-            portion,
-            Portion {
-                bytes: 1,
-                last: true
-            }
-        );
+        let portion = source.take(&mut b, 0, Framing::Chunked, &mut rest).unwrap();
+        assert_eq!(portion, Portion::plain(1, true));
         let Source::Chunked(chunked) = &source else {
             panic!()
         };
@@ -294,7 +200,12 @@ mod tests {
     fn a_fault_in_the_chunks_is_told() {
         let mut source = Source::Chunked(Chunked::default());
         assert!(source
-            .take(&mut buf(b"+2\r\nab\r\n"), 0, &mut Vec::new())
+            .take(
+                &mut buf(b"+2\r\nab\r\n"),
+                0,
+                Framing::Chunked,
+                &mut Vec::new()
+            )
             .is_err());
     }
 }

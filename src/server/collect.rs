@@ -11,7 +11,7 @@
 
 use toron_reactor::{Buf, Engine};
 
-use super::body::Source;
+use super::body::{Framing, Source};
 use super::collected::Collected;
 use super::session::Session;
 use super::upload::take_portion;
@@ -52,7 +52,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Body bytes have come.
     pub(crate) fn collect_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let portion = match take_portion(session, &mut buf) {
+        let portion = match take_portion(session, &mut buf, Framing::Plain) {
             Ok(portion) => portion,
             Err(reason) => {
                 self.step(session, Input::BadBody(reason));

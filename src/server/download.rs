@@ -222,6 +222,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         download.framing = match to {
             ResponseBody::None | ResponseBody::Length(_) => Framing::Plain,
+            ResponseBody::Chunked if from == ResponseBody::Chunked => Framing::Passed,
             ResponseBody::Chunked => Framing::Chunked,
             ResponseBody::UntilClose => Framing::UntilClose,
         };
@@ -425,11 +426,14 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 }
 
-/// Reduces what stands behind `skip` bytes to body bytes. `None` if it is malformed.
+/// Reduces what stands behind `skip` bytes to what goes on to the client. `None` if it is malformed.
 fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Portion> {
     let download = &mut session.exchange.as_mut()?.download;
     let mut rest = Vec::new();
-    let portion = download.source.take(buf, skip, &mut rest).ok()?;
+    let portion = download
+        .source
+        .take(buf, skip, download.framing, &mut rest)
+        .ok()?;
     download.complete = portion.last;
     download.surplus |= !rest.is_empty();
     Some(portion)

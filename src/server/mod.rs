@@ -38,6 +38,7 @@ pub mod admin;
 mod blame;
 pub(crate) mod body;
 mod builtin;
+mod chunked;
 mod collect;
 mod collected;
 mod connect;

@@ -80,7 +80,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Body bytes have come by copy.
     pub(crate) fn upload_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let portion = match take_portion(session, &mut buf) {
+        let portion = match take_portion(session, &mut buf, Framing::Passed) {
             Ok(portion) => portion,
             Err(reason) => {
                 self.step(session, Input::BadBody(reason));
@@ -120,8 +120,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         let mut trailers = std::mem::take(&mut self.core.path_room);
         trailers.clear();
         crate::http::chunk::push_request_trailers(&chunked.trailers, &mut trailers);
-        let scratch = &mut self.core.scratch;
-        let fits = body::frame(Framing::Chunked, portion, &trailers, scratch, buf);
+        let fits = body::push_closing(Framing::Passed, portion, &trailers, buf);
         self.core.path_room = trailers;
         if portion.last {
             upload.source.end();
@@ -242,12 +241,16 @@ impl<E: Engine> Kit<'_, '_, E> {
 }
 
 /// Reduces what has come to body bytes within the ceiling (I10), or tells what is wrong.
-pub(crate) fn take_portion(session: &mut Session, buf: &mut Buf) -> Result<Portion, Reason> {
+pub(crate) fn take_portion(
+    session: &mut Session,
+    buf: &mut Buf,
+    framing: Framing,
+) -> Result<Portion, Reason> {
     let Some(exchange) = session.exchange.as_mut() else {
         return Err(Reason::BadHead);
     };
     let source = &mut exchange.upload.source;
-    let portion = source.take(buf, 0, &mut session.spill)?;
+    let portion = source.take(buf, 0, framing, &mut session.spill)?;
     let decoded = source.decoded();
     exchange.bytes_in += portion.bytes as u64;
     let ceiling = exchange

@@ -9,7 +9,6 @@ use crate::buffer::{Buf, Lent, FIRST};
 use crate::engine::{Event, Fd, Key, Op, OpId, Outcome};
 use crate::send_queue::queued;
 use crate::slab::Token;
-use crate::sys;
 use crate::sys::socket::{send_flags, RawAddr};
 
 /// `IORING_RECVSEND_POLL_FIRST`, which the `io-uring` crate does not export.
@@ -98,29 +97,13 @@ impl UringEngine {
         OpId::of(token)
     }
 
-    fn insert(&mut self, key: Key, kind: Kind) -> Token {
+    pub(super) fn insert(&mut self, key: Key, kind: Kind) -> Token {
         self.ops.insert(InFlight {
             key,
             kind,
             stage: Stage::Kernel,
             cancelled: false,
         })
-    }
-
-    fn start_accept(&mut self, key: Key, listener: Fd) -> OpId {
-        let token = self.insert(key, Kind::Accept { listener });
-        self.slot(listener).reader = Some(token);
-        let options = self.options;
-        self.system_calls += 5;
-        // Inherited by what is accepted.
-        match sys::socket::set_options(listener, &options) {
-            Ok(()) => self.request(token),
-            Err(error) => {
-                let errno = sys::errno(&error);
-                self.end(token, |_| Outcome::Failed { errno, buf: None });
-            }
-        }
-        OpId::of(token)
     }
 
     fn start_buffer(&mut self, key: Key) -> OpId {
@@ -149,7 +132,7 @@ impl UringEngine {
         };
         op.stage = Stage::Kernel;
         let entry = match &mut op.kind {
-            Kind::Accept { listener } => opcode::AcceptMulti::new(RingFd(listener.0))
+            Kind::Accept { listener, .. } => opcode::AcceptMulti::new(RingFd(listener.0))
                 .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
                 .build(),
             Kind::Connect { fd, addr } => {
@@ -220,6 +203,10 @@ impl UringEngine {
                 if !std::mem::replace(&mut op.cancelled, true) && !inline {
                     self.cancel_request(token);
                 }
+            }
+            Stage::Paused => {
+                self.tell_all_fresh();
+                self.end(token, |buf| Outcome::Cancelled { buf });
             }
         }
     }
@@ -303,35 +290,6 @@ impl UringEngine {
             Kind::Connect { .. } if result == 0 => self.end(token, |_| Outcome::Connected),
             Kind::Connect { .. } => self.end_failed(token, result),
             Kind::Buffer => {}
-        }
-    }
-
-    fn accepted(&mut self, token: Token, result: i32, more: bool) {
-        let cancelled = self.ops.get(token).is_some_and(|op| op.cancelled);
-        if result >= 0 {
-            let fd = Fd(result);
-            self.system_calls += 1;
-            if let Ok(peer) = sys::socket::peer_addr(fd) {
-                self.take_ownership(fd, false);
-                let outcome = Outcome::Accepted { fd, peer };
-                if cancelled && !more {
-                    return self.end(token, |_| outcome);
-                }
-                self.report(token, outcome);
-            } else {
-                // Reset before it was accepted.
-                sys::close(fd);
-            }
-        }
-        if more {
-            return;
-        }
-        if cancelled {
-            self.end(token, |buf| Outcome::Cancelled { buf });
-        } else if result >= 0 || !sys::socket::ends_accept(-result) {
-            self.request(token);
-        } else {
-            self.end_failed(token, result);
         }
     }
 
@@ -547,7 +505,7 @@ impl UringEngine {
     }
 
     /// Ends an operation by the kernel's negative result.
-    fn end_failed(&mut self, token: Token, result: i32) {
+    pub(super) fn end_failed(&mut self, token: Token, result: i32) {
         self.end(token, |buf| match -result {
             libc::ECANCELED => Outcome::Cancelled { buf },
             errno => Outcome::Failed { errno, buf },
@@ -561,7 +519,7 @@ impl UringEngine {
         let (fd, buf) = match op.kind {
             Kind::RecvInto { fd, buf } | Kind::Send { fd, buf, .. } => (fd, Some(buf)),
             Kind::Recv { fd, .. } | Kind::Connect { fd, .. } | Kind::Poll { fd, .. } => (fd, None),
-            Kind::Accept { listener } => (listener, None),
+            Kind::Accept { listener, .. } => (listener, None),
             Kind::Buffer => (Fd(-1), None),
         };
         let outcome = outcome(buf);
@@ -580,7 +538,7 @@ impl UringEngine {
     fn remove(&mut self, token: Token) -> Option<InFlight> {
         let op = self.ops.remove(token)?;
         let fd = match &op.kind {
-            Kind::Accept { listener } => *listener,
+            Kind::Accept { listener, .. } => *listener,
             Kind::Connect { fd, .. }
             | Kind::Recv { fd, .. }
             | Kind::RecvInto { fd, .. }

@@ -1,5 +1,7 @@
 //! Accept and connect.
 
+use std::collections::HashSet;
+
 use toron_reactor::{Close, Engine, Op, Outcome};
 
 use crate::lab::{Lab, Peer};
@@ -74,6 +76,54 @@ pub fn a_cancelled_accept_loses_no_connection(lab: impl Lab) {
         rig.close(fd);
     }
     rig.close(listener);
+    rig.finish();
+}
+
+/// A crowd of connections is told in pieces, so that those that are open need not wait for all of it;
+/// none is lost, whatever has been told when accepting is cancelled.
+pub fn a_crowd_is_told_in_pieces<L: Lab>(lab: L) {
+    const CROWD: usize = 100;
+    let mut rig = Rig::new(lab);
+    for told_before_cancel in [1, 40, 90] {
+        let (listener, addr) = rig.lab.listen();
+        let peers: Vec<_> = (0..CROWD).map(|_| rig.lab.dial(addr)).collect();
+        let mut expected: HashSet<_> = peers.iter().map(Peer::local_addr).collect();
+        let mut fds = Vec::new();
+        let mut most = 0;
+        let mut accept = rig.submit(Op::Accept { listener });
+        let mut cancelled = false;
+        while fds.len() < CROWD {
+            let before = fds.len();
+            rig.turn(std::time::Duration::from_millis(1));
+            for event in std::mem::take(&mut rig.events) {
+                match event.outcome {
+                    Outcome::Accepted { fd, peer } => {
+                        assert!(expected.remove(&peer), "{peer}");
+                        fds.push(fd);
+                    }
+                    Outcome::Cancelled { buf: None } if !event.more => {
+                        accept = rig.submit(Op::Accept { listener });
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            // The end of an accept comes behind all that it has brought.
+            if !cancelled {
+                most = most.max(fds.len() - before);
+                if fds.len() >= told_before_cancel {
+                    rig.engine.cancel(accept);
+                    cancelled = true;
+                }
+            }
+        }
+        assert!(most <= L::TOLD_AT_ONCE_MOST, "{most} in one turn");
+        rig.engine.cancel(accept);
+        rig.cancelled(accept);
+        for fd in fds {
+            rig.close(fd);
+        }
+        rig.close(listener);
+    }
     rig.finish();
 }
 

@@ -10,6 +10,9 @@ pub trait Lab {
     type Peer: Peer;
     type Door: Door<Peer = Self::Peer>;
 
+    /// So many connections the engine tells of in one turn at most.
+    const TOLD_AT_ONCE_MOST: usize;
+
     /// A new engine with so many buffers.
     fn engine(&self, buffers: usize) -> Self::Engine;
     /// More bytes than the buffers of a connection hold.

@@ -63,7 +63,7 @@ macro_rules! suite {
 }
 
 suite! {
-    accepting: accepts_until_cancelled, a_cancelled_accept_loses_no_connection,
+    accepting: accepts_until_cancelled, a_cancelled_accept_loses_no_connection, a_crowd_is_told_in_pieces,
         closing_a_listener_ends_its_accept, connects_both_ways, a_refused_connect_fails,
         a_connect_in_flight_can_be_cancelled, a_connect_in_flight_can_be_closed,
         a_connection_reset_in_the_queue_does_no_harm;

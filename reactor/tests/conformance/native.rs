@@ -38,6 +38,7 @@ impl<E: NativeEngine> Lab for Native<E> {
     type Engine = E;
     type Peer = SocketPeer;
     type Door = TcpListener;
+    const TOLD_AT_ONCE_MOST: usize = 32;
 
     fn engine(&self, buffers: usize) -> E {
         let config = EngineConfig {
@@ -55,7 +56,7 @@ impl<E: NativeEngine> Lab for Native<E> {
     }
 
     fn listen(&self) -> (Fd, SocketAddr) {
-        let listener = listener(16);
+        let listener = listener(128);
         let addr = listener.local_addr().unwrap();
         (Fd(listener.into_raw_fd()), addr)
     }
@@ -71,7 +72,7 @@ impl<E: NativeEngine> Lab for Native<E> {
     }
 
     fn door(&self) -> TcpListener {
-        listener(16)
+        listener(128)
     }
 
     fn refusing(&self) -> SocketAddr {

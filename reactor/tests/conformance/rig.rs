@@ -19,7 +19,7 @@ pub struct Rig<L: Lab> {
     pub lab: L,
     pub engine: L::Engine,
     /// Reported and not asked for yet.
-    events: Vec<Event>,
+    pub events: Vec<Event>,
     /// Submitted and not ended: the key given, and whether several events may come.
     open: HashMap<OpId, (Key, bool)>,
     submitted: u32,

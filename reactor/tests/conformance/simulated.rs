@@ -38,6 +38,7 @@ impl Lab for Simulated {
     type Engine = SimEngine;
     type Peer = Remote;
     type Door = RemoteListener;
+    const TOLD_AT_ONCE_MOST: usize = usize::MAX;
 
     fn engine(&self, buffers: usize) -> SimEngine {
         self.0.engine(buffers)
@@ -48,7 +49,7 @@ impl Lab for Simulated {
     }
 
     fn listen(&self) -> (Fd, SocketAddr) {
-        let fd = self.0.listen(loopback(), 16).unwrap();
+        let fd = self.0.listen(loopback(), 128).unwrap();
         let addr = toron_reactor::Engine::local_addr(&self.0.engine(0), fd).unwrap();
         (fd, addr)
     }
@@ -58,7 +59,7 @@ impl Lab for Simulated {
     }
 
     fn door(&self) -> RemoteListener {
-        self.0.remote_listen(loopback(), 16).unwrap()
+        self.0.remote_listen(loopback(), 128).unwrap()
     }
 
     fn refusing(&self) -> SocketAddr {

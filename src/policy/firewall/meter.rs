@@ -48,8 +48,10 @@ impl Meter {
         }
         let alpha = f64::from(alpha_pct.min(100));
         self.ewma = (alpha * f64::from(self.admitted) + (100.0 - alpha) * self.ewma) / 100.0;
-        let idle = i32::try_from(over - 1).unwrap_or(i32::MAX);
-        self.ewma *= ((100.0 - alpha) / 100.0).powi(idle);
+        if over > 1 {
+            let idle = i32::try_from(over - 1).unwrap_or(i32::MAX);
+            self.ewma *= ((100.0 - alpha) / 100.0).powi(idle);
+        }
         self.raised = (self.ewma * 1.5).ceil() as u64;
         self.arrived_before = if over == 1 { self.arrived } else { 0 };
         self.admitted = 0;

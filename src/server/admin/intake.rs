@@ -8,7 +8,7 @@ use super::visit::{Terms, Visit};
 use crate::http::answer::{FixedAnswer, Rendering, CONTINUE};
 use crate::http::{Expect, Method, Reason, RequestBody, RequestHead};
 use crate::server::blame::{Blame, Told};
-use crate::server::body::{Chunked, Source};
+use crate::server::body::{Chunked, Framing, Source};
 use crate::server::builtin::is_internal;
 use crate::server::judge::{Arrival, Verdict};
 use crate::server::refuse::Refusal;
@@ -144,7 +144,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(visit) = visit else {
             return;
         };
-        let portion = match visit.source.take(&mut buf, 0, &mut session.spill) {
+        let portion = match visit
+            .source
+            .take(&mut buf, 0, Framing::Plain, &mut session.spill)
+        {
             Ok(portion) => portion,
             Err(reason) => return self.refuse_visit(session, reason),
         };
