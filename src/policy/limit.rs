@@ -247,18 +247,26 @@ fn time_of_route(reason: Reason, route: &Route) -> Option<Limit<'_>> {
 /// Where no route took the request, the server's own limits hold.
 fn of_unrouted(reason: Reason, settings: &Settings) -> Option<Limit<'_>> {
     let sources = &settings.sources;
-    match reason {
-        Reason::DeclaredTooLarge | Reason::BodyTooLarge => Some(limit(
+    Some(match reason {
+        Reason::DeclaredTooLarge | Reason::BodyTooLarge => limit(
             "max_body_bytes",
             settings.max_body_bytes,
             Unit::Bytes,
             &sources.max_body_bytes,
-        )),
-        Reason::WriteTimeout => Some(time(
+        ),
+        Reason::MinBodyRate => limit(
+            "min_body_rate",
+            settings.min_body_rate,
+            Unit::BytesPerSecond,
+            &sources.min_body_rate,
+        ),
+        Reason::ReadTimeout => time("read_timeout", settings.read_timeout, &sources.read_timeout),
+        Reason::BodyTimeout => time("body_timeout", settings.body_timeout, &sources.body_timeout),
+        Reason::WriteTimeout => time(
             "write_timeout",
             settings.write_timeout,
             &sources.write_timeout,
-        )),
-        _ => None,
-    }
+        ),
+        _ => return None,
+    })
 }

@@ -156,10 +156,16 @@ pub struct ProcessSources {
     pub max_header_count: Origin,
     /// Of `header_timeout`: the stricter of two settings.
     pub header_timeout: Origin,
+    /// Of `read_timeout`.
+    pub read_timeout: Origin,
     /// Of `write_timeout`.
     pub write_timeout: Origin,
     /// Of `max_body_bytes`.
     pub max_body_bytes: Origin,
+    /// Of `min_body_rate`.
+    pub min_body_rate: Origin,
+    /// Of `body_timeout`.
+    pub body_timeout: Origin,
     /// Of `shutdown_grace`.
     pub shutdown_grace: Origin,
     /// Of `buffer_memory`.

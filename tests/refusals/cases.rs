@@ -72,6 +72,7 @@ routes:
 ";
 
 /// What the list must say about a limit.
+#[derive(Clone, Copy)]
 pub enum Limit {
     /// No setting is the reason.
     None,

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use rustix::process::{getrlimit, prlimit, Pid, Resource, Rlimit, Signal};
 
-use super::cases::Limit::Written;
-use super::cases::{case, get, with, Case};
+use super::cases::Limit::{Default as Unwritten, Written};
+use super::cases::{case, get, with, Case, LONG};
 use super::firewall::{assert_limit, connect_from};
 use super::support::client::Client;
 use super::support::metrics::scrape;
@@ -182,6 +182,50 @@ fn what_the_admin_api_refuses_is_named() {
             response.head.first("X-Toron-Reason"),
             Some("admin_disabled")
         );
+    });
+}
+
+/// No route has to do with it: what holds is what stands in config.yaml itself, or its defaults.
+#[test]
+fn a_body_that_comes_too_slowly_for_the_admin_api_is_named() {
+    let no_window = "  read_timeout: 1h\n";
+    let total = "  body_timeout: 300ms\n";
+    let rate = "  min_body_rate: 1000\n";
+    let window = Written("read_timeout", Some(400), "server", "read_timeout: 400ms");
+    let of_total = Written("body_timeout", Some(300), "firewall", "body_timeout: 300ms");
+    let of_rate = Written(
+        "min_body_rate",
+        Some(1000),
+        "firewall",
+        "min_body_rate: 1000",
+    );
+    let unwritten = Unwritten("min_body_rate", 100);
+    let cases = [
+        ("read_timeout", "  read_timeout: 400ms\n", "", window, 400),
+        ("body_timeout", no_window, total, of_total, 300),
+        ("min_body_rate", no_window, rate, of_rate, 0),
+        ("min_body_rate", no_window, "", unwritten, 0),
+    ];
+    let head = with(
+        "POST",
+        "/internal/api/firewall/block",
+        "X-Toron-Admin-Key: k\r\nContent-Length: 50\r\n",
+    );
+    both(|engine| {
+        let mut place = Place::start(engine);
+        let written = place.config.clone();
+        for (reason, of_server, of_firewall, limit, least) in &cases {
+            let enabled = "  enabled: false\n";
+            place.config = written
+                .replace("  read_timeout: 400ms\n", of_server)
+                .replace(enabled, &format!("{enabled}{of_firewall}"));
+            place.toron = Toron::start_files(&place.config, &place.routes, None);
+            let most = if *least == 0 { 0 } else { LONG };
+            let slow = case(head.as_str(), r#"{"error":"408 Request Timeout"}"#, reason)
+                .by(*limit)
+                .seen(*least, most);
+            place.play(&slow);
+        }
     });
 }
 

@@ -230,6 +230,8 @@ fn origin(s: &Section<'_>, key: &str, older: &str) -> Origin {
 fn sources(s: &Section<'_>) -> ProcessSources {
     ProcessSources {
         max_header_count: origin(s, "max_header_count", "maxHeaderCount"),
+        min_body_rate: origin(s, "min_body_rate", "minBodyRateBps"),
+        body_timeout: origin(s, "body_timeout", "bodyTimeoutMs"),
         deny: origin(s, "deny", "denyList"),
         block_duration: origin(s, "block_duration", "blockDurationSecs"),
         auto_block_threshold: origin(s, "auto_block_threshold", "autoBlockThreshold"),

@@ -328,6 +328,8 @@ fn assemble(
         )
     });
     let mut process = process::read(root, inputs.admin_key.as_deref());
+    let read_timeout = process.inherited.read_timeout.1.clone();
+    process.settings.sources.read_timeout = read_timeout;
     if let Some(reactors) = inputs.reactors {
         process.inherited.worker_pool_size = reactors;
     }
