@@ -21,6 +21,7 @@
 //!                                              │ failure.rs   upstream failures, for the log
 //!                                              │ note.rs      ends and refusals, for the logs
 //!
+//!  steps.rs: what all parts do: receive, get a buffer, send, arm the timer
 //!  metrics/: what is counted, and /metrics
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
 //!  blame.rs, describe.rs: why, and what was asked for, in logs    log_gate.rs: what is left out of them
@@ -66,6 +67,7 @@ mod skip;
 mod slow;
 mod splice;
 mod state;
+mod steps;
 pub mod target;
 mod timestamp;
 mod tunnel;
