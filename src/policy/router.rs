@@ -25,7 +25,7 @@ use self::entries::{Entries, Entry};
 use self::few::Few;
 use self::group::{Group, Names};
 use super::hash::Fnv;
-use super::settings::{HostPattern, Route, Source};
+use super::settings::{HostPattern, Route};
 use crate::http::path::segments;
 
 mod entries;
@@ -201,7 +201,8 @@ impl RouteKey {
 }
 
 /// Sorts `routes` into the order of matching, numbers them, and builds the table. Of several with
-/// the same key one stays: the source named first in [`Source`], then the one given first.
+/// the same key one stays: the source named first in [`Source`](super::settings::Source),
+/// then the one given first.
 ///
 /// `methods`, `headers` and `prefix` must be in the normal form that [`Route`] asks for. No more
 /// than [`MAX_METHODS`] different methods may occur: routes that name further ones never match.
@@ -228,7 +229,7 @@ pub fn compile(routes: Vec<Route>) -> Compiled {
         let kept = made.table.routes.last();
         match kept.filter(|_| last.as_ref() == Some(&key)) {
             Some(kept) => {
-                let same_source = is_file(kept.source) == is_file(route.source);
+                let same_source = kept.source == route.source;
                 let clash = Clash {
                     kept: kept.clone(),
                     dropped: Arc::new(route),
@@ -260,14 +261,6 @@ fn distinct(name: &str, key: &RouteKey) -> String {
     let mut hasher = Fnv::default();
     key.hash(&mut hasher);
     format!("{name}~{:016x}", hasher.finish())
-}
-
-/// `config` and `static` are both made by the files.
-fn is_file(source: Source) -> bool {
-    match source {
-        Source::Config | Source::Static => true,
-        Source::OciDiscovery => false,
-    }
 }
 
 impl Table {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::policy::settings::tests::{limit_sources, limits};
-use crate::policy::settings::{FixedResponse, Place, RouteKind};
+use crate::policy::settings::{FixedResponse, Place, RouteKind, Source};
 
 /// A route from `host|prefix|methods|headers`, lists separated by commas.
 pub(crate) fn route(text: &str) -> Route {

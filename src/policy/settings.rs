@@ -150,13 +150,16 @@ pub struct Settings {
     pub sources: ProcessSources,
 }
 
-/// Who made a route (R6). On the same key the earlier one here wins.
+/// The default body ceiling in bytes (I7). A route with a higher one asks for more than the defaults
+/// allow (I16), and does not collect chunked bodies whole (I37).
+pub const DEFAULT_MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Who made a route (R6). On the same key the earlier one here wins. Routes of type `static` and
+/// `k8s-ingress` are refused so far, and have no source here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Source {
     /// The configuration files.
     Config,
-    /// The configuration files, kind `static`.
-    Static,
     /// Discovery of containers.
     OciDiscovery,
 }
@@ -167,7 +170,6 @@ impl Source {
     pub fn as_str(self) -> &'static str {
         match self {
             Source::Config => "config",
-            Source::Static => "static",
             Source::OciDiscovery => "oci-discovery",
         }
     }

@@ -7,13 +7,11 @@ use toron_reactor::Buf;
 use crate::http::chunk::{encode_size_line, CRLF};
 use crate::http::{RequestBody, UpstreamFraming};
 use crate::policy::memory::{BufferMemory, Charge};
-use crate::policy::settings::{ChunkedMode, Limits};
+use crate::policy::settings::{ChunkedMode, Limits, DEFAULT_MAX_BODY_BYTES};
 
 /// Longer bodies are streamed unless the route says otherwise; of a chunked body on a route with
 /// a high ceiling this much is collected (I37).
 const COLLECTED_MOST: u64 = 65_536;
-/// A route with a ceiling above this does not collect chunked bodies whole.
-const CEILING_ELEVATED: u64 = 4 * 1024 * 1024;
 /// Memory for bodies of unknown length grows from here, and is kept for the next.
 pub(super) const ROOM: usize = COLLECTED_MOST as usize;
 
@@ -39,7 +37,7 @@ pub fn intake(body: RequestBody, limits: &Limits, came_whole: bool) -> Intake {
         RequestBody::Chunked if limits.chunked_mode != ChunkedMode::Normalize => {
             return Intake::Stream
         }
-        RequestBody::Chunked if limits.max_body_bytes > CEILING_ELEVATED => {
+        RequestBody::Chunked if limits.max_body_bytes > DEFAULT_MAX_BODY_BYTES => {
             (Intake::Beginning, false)
         }
         RequestBody::Chunked => (Intake::Whole, false),
@@ -203,7 +201,7 @@ mod tests {
     fn i37_which_bodies_are_collected() {
         use ChunkedMode::{Normalize, Passthrough};
         use Intake::{Beginning, Stream, Whole};
-        let low = CEILING_ELEVATED;
+        let low = DEFAULT_MAX_BODY_BYTES;
         let high = low + 1;
         for (body, ceiling, mode, stream, expected) in [
             (NoBody, low, Normalize, None, Stream),

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
+pub use crate::policy::settings::DEFAULT_MAX_BODY_BYTES;
 use crate::policy::settings::{ChunkedMode, Origin};
-
-/// The default body ceiling, and the bound above which a route counts as elevated (I16).
-pub const DEFAULT_MAX_BODY_BYTES: u64 = 4_194_304;
 
 /// The words for `inbound_chunked_mode`.
 pub const CHUNKED_MODES: [(&str, ChunkedMode); 3] = [
