@@ -8,6 +8,7 @@ use super::body::Framing;
 use super::builtin::fixed_answer;
 use super::failure;
 use super::lane::Lane;
+use super::prepare::Rebuilt;
 use super::session::{Phase, Session, Tag};
 use super::state::{Download, Upload};
 use super::Kit;
@@ -214,17 +215,16 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Sends the head and the body bytes that came with it, and awaits the response.
     fn send_request(&mut self, session: &mut Session) {
-        if session
-            .exchange
-            .as_ref()
-            .is_some_and(|exchange| exchange.request.is_none())
-            && !self.rebuild_request(session)
-        {
-            if !session.awaits_buffer {
-                // What was kept does not fit for this target.
-                self.step(session, Input::BadHead(Reason::ForwardedHeadTooLarge));
+        let exchange = session.exchange.as_ref();
+        if exchange.is_some_and(|exchange| exchange.request.is_none()) {
+            match self.rebuild_request(session) {
+                Rebuilt::Written => {}
+                Rebuilt::Waits => return,
+                Rebuilt::DoesNotFit => {
+                    self.step(session, Input::BadHead(Reason::ForwardedHeadTooLarge));
+                    return;
+                }
             }
-            return;
         }
         let Some(exchange) = session.exchange.as_mut() else {
             return;

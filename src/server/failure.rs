@@ -26,13 +26,14 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// Logs what went wrong with the upstream of the request under way: its route, its target and
     /// the address that was dialled, and `what`.
     pub(super) fn tell_failure(&mut self, session: &Session, what: &dyn fmt::Display) {
-        let Some(left_out) = self.core.failure_gate.pass(self.cx.now) else {
-            return;
-        };
         let Some(exchange) = session.exchange.as_ref() else {
             return;
         };
         let Some(route) = exchange.route() else {
+            return;
+        };
+        // Last: what passes counts as logged.
+        let Some(left_out) = self.core.failure_gate.pass(self.cx.now) else {
             return;
         };
         let target = exchange.tried_target();

@@ -28,6 +28,17 @@ use crate::policy::pool::Tried;
 use crate::policy::settings::{self, HalfClose, Route, RouteKind, Settings, Upstream};
 use crate::proxy::transaction::{Facts, Limits, Orders, Transaction};
 
+/// What became of a request that was to be written anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rebuilt {
+    /// It is there.
+    Written,
+    /// There is no buffer for it; one is awaited.
+    Waits,
+    /// What was kept of it does not fit for the target.
+    DoesNotFit,
+}
+
 impl<E: Engine> Kit<'_, '_, E> {
     /// Makes the exchange: the target is chosen and the request for it written. `None` when there
     /// is no buffer for it; one is awaited.
@@ -243,14 +254,13 @@ impl<E: Engine> Kit<'_, '_, E> {
         self.carry_out(session, orders);
     }
 
-    /// Writes the request for the present target anew, from what is kept of it. `false` when it
-    /// must wait for a buffer, or cannot be done.
-    pub(crate) fn rebuild_request(&mut self, session: &mut Session) -> bool {
+    /// Writes the request for the present target anew, from what is kept of it.
+    pub(super) fn rebuild_request(&mut self, session: &mut Session) -> Rebuilt {
         let Some(mut buf) = self.take_buffer(session) else {
-            return false;
+            return Rebuilt::Waits;
         };
         let Some(exchange) = session.exchange.as_deref_mut() else {
-            return false;
+            return Rebuilt::DoesNotFit;
         };
         let snapshot = Rc::clone(&exchange.snapshot);
         let kept = match session.input.as_deref() {
@@ -266,7 +276,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             max_fields: MOST_FIELDS,
         };
         let Ok(request) = request::parse(head, &limits, &mut slots) else {
-            return false;
+            return Rebuilt::DoesNotFit;
         };
         let mut room = std::mem::take(&mut self.core.path_room);
         room.resize(head.len().max(room.len()), 0);
@@ -292,15 +302,15 @@ impl<E: Engine> Kit<'_, '_, E> {
             _ => false,
         };
         self.core.path_room = room;
-        let fits = fits && buf.extend(body) == body.len();
-        if fits {
-            if let Some(collected) = exchange.collected.as_mut() {
-                collected.rewind();
-                collected.fill(&mut buf);
-            }
-            exchange.request = Some(buf);
+        if !fits || buf.extend(body) < body.len() {
+            return Rebuilt::DoesNotFit;
         }
-        fits
+        if let Some(collected) = exchange.collected.as_mut() {
+            collected.rewind();
+            collected.fill(&mut buf);
+        }
+        exchange.request = Some(buf);
+        Rebuilt::Written
     }
 }
 
