@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{unbounded, Receiver, Sender};
 
 use crate::acceptor::LogGate;
 use crate::engine::Fd;
@@ -83,6 +83,22 @@ struct Shared<M, F> {
     make: F,
 }
 
+/// By what a reactor that accepts from the start and the one who starts it wait for each other.
+struct Report {
+    /// Whether its engine could be opened.
+    opened: Sender<io::Result<()>>,
+    /// Something comes when all could; it ends without that when one could not.
+    may_go: Receiver<()>,
+}
+
+/// Waits until so many reactors have told that they are open; the error of the first that is not.
+fn all_opened(opened: &Receiver<io::Result<()>>, reactors: usize) -> io::Result<()> {
+    (0..reactors).try_for_each(|_| {
+        let died = || io::Error::other("a reactor died while it started");
+        opened.recv().unwrap_or_else(|_| Err(died()))
+    })
+}
+
 impl<M: Send + 'static> Pool<M> {
     /// Starts the threads, and accepts on `listeners` (which the pool duplicates: drop them after the
     /// start, or their addresses stay taken when the pool stops; their order gives
@@ -127,46 +143,21 @@ impl<M: Send + 'static> Pool<M> {
             } else {
                 Vec::new()
             };
-            let report = (index < accepting).then(|| (report.clone(), may_go.clone()));
+            let report = (index < accepting).then(|| Report {
+                opened: report.clone(),
+                may_go: may_go.clone(),
+            });
             let shared = Arc::clone(&shared);
             let thread = thread::Builder::new()
                 .name(format!("reactor-{index}"))
-                .spawn(move || {
-                    sys::process::sharpen_timers();
-                    let _gone = Gone {
-                        index,
-                        placement: Arc::clone(&shared.placement),
-                    };
-                    match report {
-                        Some((report, may_go)) => {
-                            let reactor = open::<E, S, _>(&shared, index, mailbox, &listeners);
-                            let reactor = reactor.map_err(|(error, _)| error);
-                            let outcome = reactor.as_ref().map(|_| ()).map_err(copy);
-                            // The starter waits for this.
-                            let _ = report.send(outcome);
-                            let mut reactor = reactor?;
-                            // Nothing is accepted before it is certain that it will be served.
-                            match may_go.recv() {
-                                Ok(()) => reactor.run(),
-                                Err(_) => Ok(()),
-                            }
-                        }
-                        None => run_when_needed::<E, S, _>(&shared, index, mailbox),
-                    }
-                })?;
+                .spawn(move || run::<E, S, F>(&shared, index, mailbox, &listeners, report))?;
             pool.threads.push(thread);
         }
         drop(report);
-        for _ in 0..accepting {
-            let failure = match opened.recv() {
-                Ok(outcome) => outcome.err(),
-                Err(_) => Some(io::Error::other("a reactor died while it started")),
-            };
-            if let Some(error) = failure {
-                drop(go);
-                pool.stop(Duration::ZERO);
-                return Err(error);
-            }
+        if let Err(error) = all_opened(&opened, accepting) {
+            drop(go);
+            pool.stop(Duration::ZERO);
+            return Err(error);
         }
         for _ in 0..accepting {
             // One that does not take it has ended, which the placement knows.
@@ -227,9 +218,7 @@ impl<M: Send + 'static> Pool<M> {
             let asked = runs && address.post(Mail::Stats(sender)).is_ok();
             answers.push(asked.then_some(receiver));
         }
-        let answer = |receiver: crossbeam_channel::Receiver<ReactorStats>| {
-            receiver.recv_timeout(STATS_WAIT).ok()
-        };
+        let answer = |receiver: Receiver<ReactorStats>| receiver.recv_timeout(STATS_WAIT).ok();
         answers
             .into_iter()
             .map(|r| r.and_then(answer).unwrap_or_default())
@@ -322,6 +311,40 @@ fn copy(error: &io::Error) -> io::Error {
         || io::Error::new(error.kind(), error.to_string()),
         io::Error::from_raw_os_error,
     )
+}
+
+/// What a thread of the pool does from its beginning to its end.
+fn run<E, S, F>(
+    shared: &Shared<S::Message, F>,
+    index: usize,
+    mailbox: Mailbox<S::Message>,
+    listeners: &[Fd],
+    report: Option<Report>,
+) -> io::Result<()>
+where
+    E: NativeEngine,
+    S: Service<E>,
+    F: Fn(usize) -> S,
+{
+    sys::process::sharpen_timers();
+    let _gone = Gone {
+        index,
+        placement: Arc::clone(&shared.placement),
+    };
+    let Some(Report { opened, may_go }) = report else {
+        return run_when_needed::<E, S, F>(shared, index, mailbox);
+    };
+    let reactor = open::<E, S, F>(shared, index, mailbox, listeners);
+    let reactor = reactor.map_err(|(error, _)| error);
+    let outcome = reactor.as_ref().map(|_| ()).map_err(copy);
+    // The starter waits for this.
+    let _ = opened.send(outcome);
+    let mut reactor = reactor?;
+    // Nothing is accepted before it is certain that it will be served.
+    match may_go.recv() {
+        Ok(()) => reactor.run(),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Makes a reactor on its thread. Gives the mailbox back if that fails.

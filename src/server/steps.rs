@@ -165,33 +165,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Outcome::Sent { buf, n } = outcome else {
             return self.client_lost(session);
         };
-        let unsent = session.unsent().map_or(0, |u| u.rest().len());
-        if let (Phase::Answering { .. }, Some(writing)) = (session.phase, session.writing_mut()) {
-            writing.progress(self.cx.now, n as u64, (buf.len() + unsent) as u64);
-        }
-        if let Some(exchange) = session.exchange.as_mut() {
-            exchange.bytes_out += n as u64;
-            if !matches!(tag, Tag::Continue | Tag::Tunnel) {
-                let pending = buf.len() as u64;
-                if !self.step(
-                    session,
-                    Input::Sent {
-                        bytes: n as u64,
-                        pending,
-                    },
-                ) {
-                    return;
-                }
-            }
+        if !self.count_sent(session, tag, n as u64, buf.len() as u64) {
+            return;
         }
         if !buf.is_empty() {
-            let op = Op::Send {
-                fd: session.fd,
-                buf,
-                more: false,
-            };
-            self.submit(session, Lane::ClientSend, op);
-            return;
+            return self.transmit(session, buf, tag);
         }
         drop(buf);
         session.output.in_flight = None;
@@ -221,6 +199,22 @@ impl<E: Engine> Kit<'_, '_, E> {
                 | Phase::Gone,
             ) => {}
         }
+    }
+
+    /// The client took `n` bytes, and `pending` of the same buffer are still to go. `false` when the
+    /// exchange is over.
+    fn count_sent(&mut self, session: &mut Session, tag: Tag, n: u64, pending: u64) -> bool {
+        let unsent = session.unsent().map_or(0, |u| u.rest().len());
+        if let (Phase::Answering { .. }, Some(writing)) = (session.phase, session.writing_mut()) {
+            writing.progress(self.cx.now, n, pending + unsent as u64);
+        }
+        let Some(exchange) = session.exchange.as_mut() else {
+            return true;
+        };
+        exchange.bytes_out += n;
+        let bytes = n;
+        matches!(tag, Tag::Continue | Tag::Tunnel)
+            || self.step(session, Input::Sent { bytes, pending })
     }
 
     /// The client's connection is broken.

@@ -19,54 +19,29 @@ const BROKEN: i32 = libc::POLLERR as i32 | libc::POLLHUP as i32;
 
 impl UringEngine {
     pub(super) fn start(&mut self, key: Key, op: Op) -> OpId {
+        let poll = |fd, what| (Kind::Poll { fd, what }, fd);
         let (kind, fd) = match op {
             Op::Accept { listener } => return self.start_accept(key, listener),
             Op::Buffer => return self.start_buffer(key),
-            Op::Connect { fd, addr } => (
-                Kind::Connect {
-                    fd,
-                    addr: Box::new(RawAddr::from(&addr)),
-                },
-                fd,
-            ),
-            Op::Recv { fd, many } => (
-                Kind::Recv {
+            Op::Connect { fd, addr } => {
+                let addr = Box::new(RawAddr::from(&addr));
+                (Kind::Connect { fd, addr }, fd)
+            }
+            Op::Recv { fd, many } => {
+                let held_back = 0;
+                let kind = Kind::Recv {
                     fd,
                     many,
-                    held_back: 0,
-                },
-                fd,
-            ),
+                    held_back,
+                };
+                (kind, fd)
+            }
             Op::RecvInto { fd, buf } => (Kind::RecvInto { fd, buf }, fd),
             Op::Send { fd, buf, more } => (Kind::Send { fd, buf, more }, fd),
-            Op::Readable { fd } => (
-                Kind::Poll {
-                    fd,
-                    what: Poll::Readable,
-                },
-                fd,
-            ),
-            Op::Writable { fd } => (
-                Kind::Poll {
-                    fd,
-                    what: Poll::Writable,
-                },
-                fd,
-            ),
-            Op::Hangup { fd } => (
-                Kind::Poll {
-                    fd,
-                    what: Poll::Hangup,
-                },
-                fd,
-            ),
-            Op::ReadHangup { fd } => (
-                Kind::Poll {
-                    fd,
-                    what: Poll::ReadHangup,
-                },
-                fd,
-            ),
+            Op::Readable { fd } => poll(fd, Poll::Readable),
+            Op::Writable { fd } => poll(fd, Poll::Writable),
+            Op::Hangup { fd } => poll(fd, Poll::Hangup),
+            Op::ReadHangup { fd } => poll(fd, Poll::ReadHangup),
         };
         let refused = match &kind {
             Kind::RecvInto { buf, .. } if buf.receivable() == 0 => Some(libc::EINVAL),
