@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use signal_hook::iterator::Signals;
-use toron_reactor::{bind, EngineKind, Pool, PoolConfig};
+use toron_reactor::{bind, sys, EngineKind, Pool, PoolConfig};
 
 use super::admin::Office;
 use super::config::{load, Inputs, Loaded};
@@ -23,6 +23,7 @@ use super::signals::{self, Meaning};
 use crate::args::ServeArgs;
 use crate::policy::demand::{Demand, BACKLOG, BUFFERS};
 use crate::policy::settings::{EngineChoice, Settings};
+use crate::policy::snapshot::Snapshot;
 use crate::server::access_log::{self, AccessLog};
 use crate::server::shared::Shared;
 use crate::server::{without_descriptor, Message, Server};
@@ -73,21 +74,7 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
     let settings = Arc::clone(&loaded.snapshot.settings);
     let reopeners = Arc::new(Reopeners::default());
     reopeners.add(error_log.reopener.clone());
-    for warning in &loaded.warnings {
-        log::warn!("{warning}");
-    }
-    match toron_reactor::sys::process::raise_descriptor_limit() {
-        Ok(limit) => log::info!(
-            "up to {limit} descriptors, so about {} connections",
-            limit / 2
-        ),
-        Err(error) => log::warn!("cannot raise the limit of descriptors: {error}"),
-    }
-    for need in must_haves(&Machine::here(), &Demand::of(&loaded.snapshot)) {
-        if let Some(line) = need.shortfall() {
-            log::warn!("{line} (see toron tune)");
-        }
-    }
+    tell_beforehand(&loaded);
     // Before the threads, so that no signal is lost between.
     let signals = signals::catch()?;
     let listeners = open_listeners(&settings)?;
@@ -97,14 +84,7 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         log::warn!("some upstream names are not resolved yet; serving nevertheless");
     }
     let (access_log, log_writer) = open_access_log(&settings, &reopeners)?;
-    let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
-    let cores = toron_reactor::sys::process::cores();
-    let active = cores.min(settings.worker_pool_size);
-    let shared = Shared::new(snapshot, settings.worker_pool_size, active, access_log);
-    if settings.admin.listen.is_some() {
-        let place = u32::try_from(settings.listen.len()).unwrap_or(u32::MAX);
-        shared.admin_listener.get_or_init(|| place);
-    }
+    let shared = share(loaded.snapshot, &settings, access_log);
     let publisher = Publisher::new(
         inputs,
         Arc::clone(&shared.snapshot),
@@ -114,22 +94,13 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         Arc::clone(&shared.discovery),
     );
     publisher.start_discovery(FIRST_LOOK)?;
-    shared
-        .started
-        .store(toron_reactor::sys::monotonic().0, Ordering::Relaxed);
+    shared.started.store(sys::monotonic().0, Ordering::Relaxed);
     let pool = start(&settings, &listeners, &shared)?;
     publisher.count_in(Arc::clone(&shared.reloads));
     publisher.tell(pool.running());
     let (reloads, reloading) = Reloads::start(publisher, Arc::clone(&shared))?;
     let answering = office(&shared, &pool, &reloads).start()?;
-    // Whoever waits for these lines may use the admin API.
-    for (listener, place) in listeners.iter().zip(0..) {
-        let what = match shared.admin_listener.get() {
-            Some(&admin) if admin == place => "for the admin API ",
-            _ => "",
-        };
-        log::info!("{what}listening on {}", listener.local_addr()?);
-    }
+    tell_listeners(&listeners, &shared)?;
     // The reactors have their own: when they stop accepting, nobody else may hold the addresses.
     drop(listeners);
     let process = Process {
@@ -149,6 +120,51 @@ fn serve(inputs: Inputs, kept: Kept, loaded: Loaded, error_log: &ErrorLog) -> io
         writer.wait();
     }
     log::info!("ended");
+    Ok(())
+}
+
+/// What is known before anything is opened: the warnings of the configuration, and what the machine
+/// has less of than the server may need.
+fn tell_beforehand(loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        log::warn!("{warning}");
+    }
+    match sys::process::raise_descriptor_limit() {
+        Ok(limit) => log::info!(
+            "up to {limit} descriptors, so about {} connections",
+            limit / 2
+        ),
+        Err(error) => log::warn!("cannot raise the limit of descriptors: {error}"),
+    }
+    for need in must_haves(&Machine::here(), &Demand::of(&loaded.snapshot)) {
+        if let Some(line) = need.shortfall() {
+            log::warn!("{line} (see toron tune)");
+        }
+    }
+}
+
+/// What the reactors share.
+fn share(snapshot: Snapshot, settings: &Settings, access_log: Option<AccessLog>) -> Arc<Shared> {
+    let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
+    let cores = sys::process::cores();
+    let active = cores.min(settings.worker_pool_size);
+    let shared = Shared::new(snapshot, settings.worker_pool_size, active, access_log);
+    if settings.admin.listen.is_some() {
+        let place = u32::try_from(settings.listen.len()).unwrap_or(u32::MAX);
+        shared.admin_listener.get_or_init(|| place);
+    }
+    shared
+}
+
+fn tell_listeners(listeners: &[TcpListener], shared: &Shared) -> io::Result<()> {
+    // Whoever waits for these lines may use the admin API.
+    for (listener, place) in listeners.iter().zip(0..) {
+        let what = match shared.admin_listener.get() {
+            Some(&admin) if admin == place => "for the admin API ",
+            _ => "",
+        };
+        log::info!("{what}listening on {}", listener.local_addr()?);
+    }
     Ok(())
 }
 

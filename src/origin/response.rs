@@ -77,14 +77,7 @@ pub(super) fn prepare(endpoint: Endpoint, asked: &Asked<'_>, out: &mut Vec<u8>) 
                 ..text(asked, 200, body.as_bytes(), &[], out)
             }
         }
-        Endpoint::Discard => {
-            let body = format!(
-                "{{\"bytes\":{},\"crc32\":\"{:08x}\"}}\n",
-                asked.received, asked.crc
-            );
-            let body = body.as_bytes();
-            short(asked, 200, "application/json", body, &[], out)
-        }
+        Endpoint::Discard => tally(asked, out),
         Endpoint::Echo => echo(asked, out),
         // The handshake has answered already, unless it was refused.
         Endpoint::WebSocket => upgrade_required(asked, out),
@@ -108,29 +101,45 @@ pub(super) fn prepare(endpoint: Endpoint, asked: &Asked<'_>, out: &mut Vec<u8>) 
             };
             stream(asked, BINARY, ResponseBody::Length(bytes), feed, out)
         }
-        Endpoint::Chunked { bytes, chunk } => {
-            let feed = match asked.version {
-                Version::Http11 => Feed::Chunks {
-                    at: 0,
-                    end: bytes,
-                    chunk,
-                },
-                Version::Http10 => Feed::Pattern { at: 0, end: bytes },
-            };
-            stream(asked, BINARY, unknown_length(asked.version), feed, out)
-        }
-        Endpoint::Events { count, every } => {
-            let feed = Feed::Events(Events {
-                sent: 0,
-                count,
-                every,
-                due: asked.now,
-                chunked: asked.version == Version::Http11,
-            });
-            let body = unknown_length(asked.version);
-            stream(asked, "text/event-stream", body, feed, out)
-        }
+        Endpoint::Chunked { bytes, chunk } => chunked(asked, bytes, chunk, out),
+        Endpoint::Events { count, every } => events(asked, count, every, out),
     }
+}
+
+/// What came of a request body.
+fn tally(asked: &Asked<'_>, out: &mut Vec<u8>) -> Prepared {
+    let body = format!(
+        "{{\"bytes\":{},\"crc32\":\"{:08x}\"}}\n",
+        asked.received, asked.crc
+    );
+    let body = body.as_bytes();
+    short(asked, 200, "application/json", body, &[], out)
+}
+
+/// A body in chunks of `chunk` bytes, which HTTP/1.0 does not know.
+fn chunked(asked: &Asked<'_>, bytes: u64, chunk: u32, out: &mut Vec<u8>) -> Prepared {
+    let feed = match asked.version {
+        Version::Http11 => Feed::Chunks {
+            at: 0,
+            end: bytes,
+            chunk,
+        },
+        Version::Http10 => Feed::Pattern { at: 0, end: bytes },
+    };
+    stream(asked, BINARY, unknown_length(asked.version), feed, out)
+}
+
+/// A stream of `count` server-sent events.
+fn events(asked: &Asked<'_>, count: Option<u64>, every: Duration, out: &mut Vec<u8>) -> Prepared {
+    let feed = Feed::Events(Events {
+        sent: 0,
+        count,
+        every,
+        due: asked.now,
+        chunked: asked.version == Version::Http11,
+    });
+    let body = unknown_length(asked.version);
+    stream(asked, "text/event-stream", body, feed, out)
 }
 
 /// Appends the head of an echo whose body follows as it arrives.

@@ -87,13 +87,14 @@ pub fn of<'a>(
     route: Option<&'a Route>,
 ) -> Option<Limit<'a>> {
     of_process(reason, settings)
+        .or_else(|| of_firewall(reason, settings))
+        .or_else(|| of_toron(reason))
         .or_else(|| of_route(reason, route?))
         .or_else(|| of_unrouted(reason, settings))
 }
 
 fn of_process(reason: Reason, settings: &Settings) -> Option<Limit<'_>> {
-    let (sources, rules) = (&settings.sources, &settings.firewall);
-    let count = |setting, value: u32, origin| limit(setting, value.into(), Unit::Count, origin);
+    let sources = &settings.sources;
     Some(match reason {
         Reason::HeadTooLarge => limit(
             "max_header_bytes",
@@ -133,6 +134,14 @@ fn of_process(reason: Reason, settings: &Settings) -> Option<Limit<'_>> {
         ),
         Reason::AdminSubnet => rule("subnets", &sources.admin_subnets),
         Reason::AdminKey | Reason::AdminDisabled => rule("key", &sources.admin_key),
+        _ => return None,
+    })
+}
+
+fn of_firewall(reason: Reason, settings: &Settings) -> Option<Limit<'_>> {
+    let (sources, rules) = (&settings.sources, &settings.firewall);
+    let count = |setting, value: u32, origin| limit(setting, value.into(), Unit::Count, origin);
+    Some(match reason {
         Reason::Denied => rule("deny", &sources.deny),
         Reason::Blocked | Reason::BlockedByHand => limit(
             "block_duration",
@@ -161,6 +170,13 @@ fn of_process(reason: Reason, settings: &Settings) -> Option<Limit<'_>> {
             rules.max_connections_per_ip,
             &sources.max_connections_per_ip,
         ),
+        _ => return None,
+    })
+}
+
+/// What is no setting.
+fn of_toron(reason: Reason) -> Option<Limit<'static>> {
+    Some(match reason {
         Reason::TooManyConnectionOptions => {
             built_in("connection options", MAX_CONNECTION_OPTIONS, Unit::Count)
         }

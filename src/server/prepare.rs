@@ -9,11 +9,10 @@ use toron_reactor::{Buf, Engine};
 use super::blame::Blame;
 use super::body::{Chunked, Source};
 use super::collected::{intake, Collected, Intake};
-use super::describe::Description;
 use super::judge::Arrival;
 use super::session::{Phase, Session};
 use super::splice::SPLICE_MIN;
-use super::state::{Download, Exchange, Moments, Upload};
+use super::state::{Exchange, Moments, Upload};
 use super::target::blame_of;
 use super::{Kit, Pinned};
 use crate::http::client_address::ip_text;
@@ -21,7 +20,7 @@ use crate::http::forward::sane_request_id;
 use crate::http::path::{normalise, strip_prefix};
 use crate::http::request::{self, UpgradeAsked};
 use crate::http::{
-    field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, Reason, RequestBody,
+    field_slots, write_request_head, Expect, Forward, HeadLimits, Reason, RequestBody,
     RequestFacts, RequestHead, UpstreamFraming, Version, MOST_FIELDS,
 };
 use crate::policy::pool::Tried;
@@ -175,6 +174,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         (exchange, orders)
     }
 
+    /// An exchange that has ended, if there is one, else a new one.
     fn fresh_exchange(
         &mut self,
         snapshot: &Rc<Pinned>,
@@ -183,61 +183,9 @@ impl<E: Engine> Kit<'_, '_, E> {
     ) -> Box<Exchange> {
         let started = self.now();
         let Some(mut exchange) = self.core.retired.pop() else {
-            return Box::new(Exchange {
-                transaction,
-                snapshot: Rc::clone(snapshot),
-                route: 0,
-                permit: None,
-                facts,
-                started,
-                head_len: 0,
-                kept: Vec::new(),
-                request_id: [0; 32],
-                target: 0,
-                lease: None,
-                tried: Tried::none(),
-                dials: 0,
-                first_address: 0,
-                address: None,
-                upstream: None,
-                request: None,
-                collected: None,
-                fin_is_harmless: false,
-                upstream_busy: false,
-                upstream_touched: false,
-                interim_seen: false,
-                response: None,
-                scanner: HeadScanner::response(),
-                upload: Upload::default(),
-                download: Download::default(),
-                status: 0,
-                bytes_in: 0,
-                bytes_out: 0,
-                host: Vec::new(),
-                asked: Description::default(),
-                moments: Moments::default(),
-                observed: 0,
-                cause: None,
-            });
+            return Exchange::begun(transaction, snapshot, facts, started);
         };
-        exchange.transaction = transaction;
-        exchange.snapshot = Rc::clone(snapshot);
-        exchange.facts = facts;
-        exchange.started = started;
-        exchange.kept.clear();
-        exchange.lease = None;
-        exchange.tried = Tried::none();
-        exchange.dials = 0;
-        exchange.address = None;
-        exchange.fin_is_harmless = false;
-        exchange.upstream_busy = false;
-        exchange.upstream_touched = false;
-        exchange.interim_seen = false;
-        exchange.status = 0;
-        exchange.bytes_in = 0;
-        exchange.bytes_out = 0;
-        exchange.observed = 0;
-        exchange.cause = None;
+        exchange.begin_again(transaction, snapshot, facts, started);
         exchange
     }
 

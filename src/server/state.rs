@@ -108,6 +108,80 @@ pub struct Moments {
 }
 
 impl Exchange {
+    /// For a request whose head has come at `started`.
+    pub(super) fn begun(
+        transaction: Transaction,
+        snapshot: &Rc<Pinned>,
+        facts: RequestFacts,
+        started: Time,
+    ) -> Box<Exchange> {
+        Box::new(Exchange {
+            transaction,
+            snapshot: Rc::clone(snapshot),
+            route: 0,
+            permit: None,
+            facts,
+            started,
+            head_len: 0,
+            kept: Vec::new(),
+            request_id: [0; 32],
+            target: 0,
+            lease: None,
+            tried: Tried::none(),
+            dials: 0,
+            first_address: 0,
+            address: None,
+            upstream: None,
+            request: None,
+            collected: None,
+            fin_is_harmless: false,
+            upstream_busy: false,
+            upstream_touched: false,
+            interim_seen: false,
+            response: None,
+            scanner: HeadScanner::response(),
+            upload: Upload::default(),
+            download: Download::default(),
+            status: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            host: Vec::new(),
+            asked: Description::default(),
+            moments: Moments::default(),
+            observed: 0,
+            cause: None,
+        })
+    }
+
+    /// For the next request, after this one has ended and given back what it held. What
+    /// is written at each beginning anyway is left as it is, and so is memory that can be used again.
+    pub(super) fn begin_again(
+        &mut self,
+        transaction: Transaction,
+        snapshot: &Rc<Pinned>,
+        facts: RequestFacts,
+        started: Time,
+    ) {
+        self.transaction = transaction;
+        self.snapshot = Rc::clone(snapshot);
+        self.facts = facts;
+        self.started = started;
+        self.kept.clear();
+        self.lease = None;
+        self.tried = Tried::none();
+        self.dials = 0;
+        self.address = None;
+        self.fin_is_harmless = false;
+        self.upstream_busy = false;
+        self.upstream_touched = false;
+        self.interim_seen = false;
+        self.status = 0;
+        self.bytes_in = 0;
+        self.bytes_out = 0;
+        self.observed = 0;
+        self.cause = None;
+    }
+
     /// The route that took the request.
     #[must_use]
     pub fn route(&self) -> Option<&Arc<Route>> {
