@@ -153,8 +153,8 @@ impl Exchange {
         })
     }
 
-    /// For the next request, after this one has ended and given back what it held. What
-    /// is written at each beginning anyway is left as it is, and so is memory that can be used again.
+    /// For the next request, after the one before has given back what it held. What is written at
+    /// every beginning is left to that, and memory is kept.
     pub(super) fn begin_again(
         &mut self,
         transaction: Transaction,

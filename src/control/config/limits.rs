@@ -47,113 +47,112 @@ fn timeout(s: &Section<'_>, key: &'static str) -> Option<Duration> {
     s.duration(key).filter(|timeout| !timeout.is_zero())
 }
 
+/// The limits that a route inherits where it has no key of its own, with where they come from.
+struct Inheritable {
+    max_body_bytes: Sourced<u64>,
+    max_concurrency: Sourced<Option<u32>>,
+    read_timeout: Sourced<Duration>,
+    write_timeout: Sourced<Duration>,
+    min_progress_bytes: Sourced<u64>,
+    min_body_rate: Sourced<u64>,
+    body_timeout: Sourced<Option<Duration>>,
+    response_header_timeout: Sourced<Duration>,
+    upstream_idle_timeout: Sourced<Duration>,
+    upgrade_idle_timeout: Sourced<Duration>,
+    header_deadline: Sourced<Option<Duration>>,
+    chunked_mode: Sourced<ChunkedMode>,
+    /// Whether the route's own keys ask for more than the defaults allow (I16).
+    elevated: bool,
+}
+
 /// Reads the limit keys of a route.
 pub fn read(s: &Section<'_>, inherited: &Inherited) -> RouteLimits {
-    let own_body = s
-        .size("max_body_bytes", 0..=u64::MAX)
-        .filter(|&size| size > 0);
-    let own_read = timeout(s, "read_timeout");
-    let own_header_timeout = timeout(s, "response_header_timeout");
-    let elevated = own_body.is_some_and(|size| size > DEFAULT_MAX_BODY_BYTES)
-        || own_header_timeout.is_some_and(|t| t > ELEVATED_RESPONSE_HEADER_TIMEOUT);
     let stream = s.boolean("stream_request_body");
-    let governed_by_itself = own_read.is_some()
-        || own_body.is_some_and(|size| size > inherited.max_body_bytes.0)
-        || stream == Some(true);
-
-    let max_body_bytes = or_inherited(s, "max_body_bytes", own_body, &inherited.max_body_bytes);
-    let max_concurrency = read_cap(s, elevated, inherited.worker_pool_size);
-    let read_timeout = or_inherited(s, "read_timeout", own_read, &inherited.read_timeout);
-    let write_timeout = or_inherited(
-        s,
-        "write_timeout",
-        timeout(s, "write_timeout"),
-        &inherited.write_timeout,
-    );
-    let own_progress = s.size("min_progress_bytes", 0..=1 << 30);
-    let min_progress_bytes = or_inherited(
-        s,
-        "min_progress_bytes",
-        own_progress,
-        &inherited.min_progress_bytes,
-    );
-    let own_rate = s.size("min_body_rate", 0..=1 << 40);
-    let min_body_rate = or_inherited(s, "min_body_rate", own_rate, &inherited.min_body_rate);
-    let body_timeout = read_body_timeout(s, governed_by_itself, &inherited.body_timeout);
-    let response_header_timeout = or_inherited(
-        s,
-        "response_header_timeout",
-        own_header_timeout,
-        &inherited.response_header_timeout,
-    );
-    let own_idle = timeout(s, "upstream_idle_timeout");
-    let upstream_idle_timeout = or_inherited(
-        s,
-        "upstream_idle_timeout",
-        own_idle,
-        &inherited.upstream_idle_timeout,
-    );
-    let own_upgrade = timeout(s, "upgrade_idle_timeout");
-    let upgrade_idle_timeout = or_inherited(
-        s,
-        "upgrade_idle_timeout",
-        own_upgrade,
-        &inherited.upgrade_idle_timeout,
-    );
-    let header_deadline = or_inherited(
-        s,
-        "header_deadline",
-        s.deadline("header_deadline"),
-        &inherited.header_deadline,
-    );
-    let own_mode = s.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
-    let chunked_mode = or_inherited(s, "inbound_chunked_mode", own_mode, &inherited.chunked_mode);
-    check_streaming(s, stream, chunked_mode.0);
-
+    let held = read_inheritable(s, inherited, stream);
+    check_streaming(s, stream, held.chunked_mode.0);
     let half_close = [("allow", HalfClose::Allow), ("abort", HalfClose::Abort)];
     let response = s.section("header_deadline_response", "header_deadline_response");
     let covers = s.boolean("request_deadline_covers_upgrades");
     let limits = Limits {
-        max_body_bytes: max_body_bytes.0,
-        max_concurrency: max_concurrency.0,
-        read_timeout: read_timeout.0,
-        write_timeout: write_timeout.0,
-        min_progress_bytes: min_progress_bytes.0,
-        min_body_rate: min_body_rate.0,
-        body_timeout: body_timeout.0,
-        response_header_timeout: response_header_timeout.0,
-        upstream_idle_timeout: upstream_idle_timeout.0,
-        upgrade_idle_timeout: upgrade_idle_timeout.0,
-        header_deadline: header_deadline.0,
+        max_body_bytes: held.max_body_bytes.0,
+        max_concurrency: held.max_concurrency.0,
+        read_timeout: held.read_timeout.0,
+        write_timeout: held.write_timeout.0,
+        min_progress_bytes: held.min_progress_bytes.0,
+        min_body_rate: held.min_body_rate.0,
+        body_timeout: held.body_timeout.0,
+        response_header_timeout: held.response_header_timeout.0,
+        upstream_idle_timeout: held.upstream_idle_timeout.0,
+        upgrade_idle_timeout: held.upgrade_idle_timeout.0,
+        header_deadline: held.header_deadline.0,
         header_deadline_response: response.map(|r| Arc::new(read_fixed_response(r, 504))),
         request_deadline: s.deadline("request_deadline").flatten(),
         request_deadline_covers_upgrades: covers.unwrap_or(false),
         stream_request_body: stream,
-        chunked_mode: chunked_mode.0,
+        chunked_mode: held.chunked_mode.0,
         client_half_close: s
             .choice("client_half_close", &half_close, 2)
             .unwrap_or(HalfClose::Allow),
     };
-    let sources = LimitSources {
-        max_body_bytes: max_body_bytes.1,
-        max_concurrency: max_concurrency.1,
-        read_timeout: read_timeout.1,
-        write_timeout: write_timeout.1,
-        min_progress_bytes: min_progress_bytes.1,
-        min_body_rate: min_body_rate.1,
-        body_timeout: body_timeout.1,
-        response_header_timeout: response_header_timeout.1,
-        upstream_idle_timeout: upstream_idle_timeout.1,
-        upgrade_idle_timeout: upgrade_idle_timeout.1,
-        header_deadline: header_deadline.1,
-        chunked_mode: chunked_mode.1,
-        request_deadline: s.origin("request_deadline", SetBy::Route),
-        target_max_concurrency: s.origin("target_max_concurrency", SetBy::Route),
-    };
     RouteLimits {
         limits,
-        sources,
+        elevated: held.elevated,
+        sources: sources(s, held),
+    }
+}
+
+/// `stream` is what the route says of streaming bodies.
+fn read_inheritable(s: &Section<'_>, inherited: &Inherited, stream: Option<bool>) -> Inheritable {
+    let own_body = s
+        .size("max_body_bytes", 0..=u64::MAX)
+        .filter(|&size| size > 0);
+    let own_read = timeout(s, "read_timeout");
+    let own_header = timeout(s, "response_header_timeout");
+    let elevated = own_body.is_some_and(|size| size > DEFAULT_MAX_BODY_BYTES)
+        || own_header.is_some_and(|t| t > ELEVATED_RESPONSE_HEADER_TIMEOUT);
+    let governed_by_itself = own_read.is_some()
+        || own_body.is_some_and(|size| size > inherited.max_body_bytes.0)
+        || stream == Some(true);
+
+    let time = |key, inherited| or_inherited(s, key, timeout(s, key), inherited);
+    let size = |key, most, inherited| or_inherited(s, key, s.size(key, 0..=most), inherited);
+    let own_deadline = s.deadline("header_deadline");
+    let own_mode = s.choice("inbound_chunked_mode", &CHUNKED_MODES, 3);
+    let key = "response_header_timeout";
+    let from = inherited;
+    Inheritable {
+        max_body_bytes: or_inherited(s, "max_body_bytes", own_body, &from.max_body_bytes),
+        max_concurrency: read_cap(s, elevated, from.worker_pool_size),
+        read_timeout: or_inherited(s, "read_timeout", own_read, &from.read_timeout),
+        write_timeout: time("write_timeout", &from.write_timeout),
+        min_progress_bytes: size("min_progress_bytes", 1 << 30, &from.min_progress_bytes),
+        min_body_rate: size("min_body_rate", 1 << 40, &from.min_body_rate),
+        body_timeout: read_body_timeout(s, governed_by_itself, &from.body_timeout),
+        response_header_timeout: or_inherited(s, key, own_header, &from.response_header_timeout),
+        upstream_idle_timeout: time("upstream_idle_timeout", &from.upstream_idle_timeout),
+        upgrade_idle_timeout: time("upgrade_idle_timeout", &from.upgrade_idle_timeout),
+        header_deadline: or_inherited(s, "header_deadline", own_deadline, &from.header_deadline),
+        chunked_mode: or_inherited(s, "inbound_chunked_mode", own_mode, &from.chunked_mode),
         elevated,
+    }
+}
+
+fn sources(s: &Section<'_>, held: Inheritable) -> LimitSources {
+    LimitSources {
+        max_body_bytes: held.max_body_bytes.1,
+        max_concurrency: held.max_concurrency.1,
+        read_timeout: held.read_timeout.1,
+        write_timeout: held.write_timeout.1,
+        min_progress_bytes: held.min_progress_bytes.1,
+        min_body_rate: held.min_body_rate.1,
+        body_timeout: held.body_timeout.1,
+        response_header_timeout: held.response_header_timeout.1,
+        upstream_idle_timeout: held.upstream_idle_timeout.1,
+        upgrade_idle_timeout: held.upgrade_idle_timeout.1,
+        header_deadline: held.header_deadline.1,
+        chunked_mode: held.chunked_mode.1,
+        request_deadline: s.origin("request_deadline", SetBy::Route),
+        target_max_concurrency: s.origin("target_max_concurrency", SetBy::Route),
     }
 }
 
