@@ -30,6 +30,7 @@ pub use super::input::{possible, ConnectFailure, Input, Side};
 pub use super::order::{ClientEnd, Ending, Order, Orders, DRAIN_MOST};
 use super::reading::Reading;
 pub use super::state::{Download, Upload};
+use super::window::Shortfall;
 use super::writing::Writing;
 use crate::http::Reason;
 
@@ -70,6 +71,8 @@ pub struct Transaction {
     /// How much of the limit named by the cause was used, in its unit: milliseconds, or bytes per
     /// second.
     observed: u64,
+    /// Of the window that ended without its quota, where that is the cause.
+    shortfall: Option<Shortfall>,
     connect_at: Option<Time>,
     continue_at: Option<Time>,
     response_header_at: Option<Time>,
@@ -113,6 +116,7 @@ impl Transaction {
             finished: false,
             cause: None,
             observed: 0,
+            shortfall: None,
             connect_at: None,
             continue_at: None,
             response_header_at: None,
