@@ -421,7 +421,14 @@ impl<'a> Section<'a> {
         for entry in entries {
             match &entry.value.value {
                 Value::Scalar { text, .. } => pairs.push((entry, text.as_str())),
-                Value::Null => pairs.push((entry, "")),
+                Value::Null => {
+                    let message = format!(
+                        "{}: \"{}\" has no value (allowed: a text; \"\" is the empty one)",
+                        self.full(key),
+                        entry.key
+                    );
+                    self.report.fault(entry.mark, message);
+                }
                 value => {
                     let message = format!(
                         "\"{}\" must be a single value, not {}",
