@@ -238,6 +238,54 @@ fn what_is_inherited_comes_from_where_the_document_says() {
     assert!(compared >= 10, "only {compared} keys inherit");
 }
 
+/// The table of what `0` means on a route: whether it is the same as nothing, key by key.
+#[test]
+fn zero_on_a_route_is_what_the_document_says() {
+    // Of whatever can be inherited, something that is neither the default nor off.
+    let config = "\
+        server: {max_body_bytes: 777, read_timeout: 7s, write_timeout: 7s, upgrade_idle_timeout: 7s, \
+        header_deadline: 7s, min_progress_bytes: 777}\n\
+        proxy: {transport: {response_header_timeout: 7s, upstream_idle_timeout: 7s}}\n\
+        firewall: {body_timeout: 7s, min_body_rate: 777}\n";
+    let route = |own: &str| {
+        let probed = "target: http://a, health_check_path: /";
+        let routes = routes(&format!("{probed}{own}"));
+        let loaded = load_texts(config, Some(&routes), &mut Endpoints::default());
+        let loaded = loaded.unwrap_or_else(|r| panic!("{own}: {:?}", r.faults));
+        let route = &loaded.snapshot.table.routes()[0];
+        format!("{:?} {:?}", route.limits, route.kind)
+    };
+    let text = read("docs/configuration.md");
+    let table = text
+        .split("| on a route, `0` for |")
+        .nth(1)
+        .and_then(|rest| rest.split("\n\n").next())
+        .expect("the table is there");
+    let mut told = BTreeSet::new();
+    for line in table.lines().skip(2) {
+        let cells = table::cells(line).unwrap();
+        for key in cells[0].split(", ").map(|key| quoted(key).unwrap()) {
+            let zero = route(&format!(", {key}: 0"));
+            let is_nothing = cells[1].starts_with("as if it were not written");
+            assert_eq!(zero == route(""), is_nothing, "{key}");
+            told.insert(key.to_owned());
+        }
+    }
+    // Every key of a route that takes a zero has its word there.
+    let own = documented().into_iter().filter_map(|row| {
+        let key = row.key.strip_prefix("routes[].")?.to_owned();
+        let kind = row.allowed.split([',', ' ']).next()?;
+        let number = kind == "duration" || kind == "size";
+        (number || row.allowed.contains("0 ")).then_some(key)
+    });
+    let takes_zero = own.filter(|key| {
+        let routes = routes(&format!("target: http://a, {key}: 0"));
+        load_texts("", Some(&routes), &mut Endpoints::default()).is_ok()
+    });
+    let missing: Vec<String> = takes_zero.filter(|key| !told.contains(key)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn listed_values_are_accepted() {
     let mut tried = 0;
