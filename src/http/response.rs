@@ -62,12 +62,6 @@ impl ResponseFacts {
     pub fn is_switch(&self) -> bool {
         self.status == 101
     }
-
-    /// Whether an interim response goes on to a client of `version` (R13): 100
-    /// belongs to the expectation and is the transaction's business.
-    pub fn relays_interim(&self, version: Version) -> bool {
-        self.is_interim() && self.status != 100 && version == Version::Http11
-    }
 }
 
 /// A valid response head, borrowed from the receive buffer.
@@ -88,18 +82,10 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
     pub fn fields(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + 'f {
         self.fields.iter().map(|f| (f.name, f.value))
     }
-
-    /// The first field called `name` (any case).
-    pub fn field(&self, name: &str) -> Option<&'b [u8]> {
-        self.fields
-            .iter()
-            .find(|f| f.name.eq_ignore_ascii_case(name))
-            .map(|f| f.value)
-    }
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
-/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes here.
+/// [`HeadScanner`]. Nothing that the scanner refuses passes here.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     asked: Asked,

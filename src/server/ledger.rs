@@ -22,7 +22,7 @@ use crate::proxy::window::Shortfall;
 /// How many refusals are kept.
 pub const KEPT: usize = 1000;
 /// Rings; reactors share them when there are more. Each keeps the last [`KEPT`] of its own, since
-/// all of the last ones may be a single reactor's. Full, all of them take some 7 MB.
+/// all of the last ones may be a single reactor's. Full, all of them take some 9 MB.
 const RINGS: usize = 16;
 /// Most bytes kept of a host.
 const HOST_MOST: usize = 64;
@@ -279,6 +279,9 @@ mod tests {
             // Most on one reactor.
             ledger.push(usize::from(number % 10 == 0), entry);
         }
+        // What the comment at RINGS says.
+        let full = size_of::<Entry>() * KEPT * RINGS;
+        assert!((8_500_000..9_500_000).contains(&full), "{full}");
         let listed = ledger.list();
         let seen: Vec<u64> = listed.iter().map(|e| e.number).collect();
         assert_eq!(seen, (1_500..2_500).rev().collect::<Vec<u64>>());
