@@ -32,6 +32,12 @@ routes:
   - prefix: /reading
     read_timeout: 200ms
     target: http://HANGS
+  - prefix: /drip
+    read_timeout: 250ms
+    min_progress_bytes: 64
+    stream_request_body: true
+    target: http://HANGS
+  - {prefix: /pause, read_timeout: 250ms, stream_request_body: true, target: 'http://HANGS'}
   - prefix: /full
     target: http://HANGS
     response_header_timeout: 30s
