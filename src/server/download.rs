@@ -148,6 +148,20 @@ impl<E: Engine> Kit<'_, '_, E> {
         if facts.is_interim() {
             return self.interim_head(session, buf, len, facts.status == 100);
         }
+        let mut buf = buf;
+        let portion = if facts.is_switch() {
+            Portion::plain(0, false)
+        } else {
+            let bodies = (facts.body, promised.body);
+            let Some(portion) = first_portion(exchange, bodies, &mut buf, len) else {
+                // Nothing of the response has gone out yet: it can still be answered for.
+                exchange.download = Download::default();
+                drop(buf);
+                self.invalid_response(session, Reason::ResponseBody);
+                return false;
+            };
+            portion
+        };
         exchange.status = facts.status;
         exchange.moments.answered = Some(self.cx.now);
         let response = ResponseFacts {
@@ -164,7 +178,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         match orders.iter().next() {
             Some(Order::Download) => {
                 self.answered(session, facts.status);
-                self.begin_body(session, buf, len, facts.body, promised.body);
+                self.begin_body(session, buf, len, portion);
             }
             Some(Order::Tunnel) => {
                 self.answered(session, facts.status);
@@ -204,35 +218,8 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Puts the new head, in the scratch buffer, in the place of the old one and sends it with
     /// the body bytes behind it.
-    fn begin_body(
-        &mut self,
-        session: &mut Session,
-        mut buf: Buf,
-        len: usize,
-        from: ResponseBody,
-        to: ResponseBody,
-    ) {
+    fn begin_body(&mut self, session: &mut Session, mut buf: Buf, len: usize, portion: Portion) {
         self.release_request(session);
-        let Some(exchange) = session.exchange.as_mut() else {
-            return;
-        };
-        let download = &mut exchange.download;
-        download.source = match from {
-            ResponseBody::None => Source::None,
-            ResponseBody::Length(n) => Source::Length(n),
-            ResponseBody::Chunked => Source::Chunked(Chunked::default()),
-            ResponseBody::UntilClose => Source::UntilClose,
-        };
-        download.framing = match to {
-            ResponseBody::None | ResponseBody::Length(_) => Framing::Plain,
-            ResponseBody::Chunked if from == ResponseBody::Chunked => Framing::Passed,
-            ResponseBody::Chunked => Framing::Chunked,
-            ResponseBody::UntilClose => Framing::UntilClose,
-        };
-        let Some(portion) = take_portion(session, &mut buf, len) else {
-            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
-            return;
-        };
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
@@ -268,11 +255,11 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Body bytes have come by copy.
     fn download_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let Some(portion) = take_portion(session, &mut buf, 0) else {
-            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
+        let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
-        let Some(exchange) = session.exchange.as_mut() else {
+        let Some(portion) = take_portion(&mut exchange.download, &mut buf, 0) else {
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         exchange.download.mark = Mark::Away;
@@ -441,8 +428,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 }
 
 /// Reduces what stands behind `skip` bytes to what goes on to the client. `None` if it is malformed.
-fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Portion> {
-    let download = &mut session.exchange.as_mut()?.download;
+fn take_portion(download: &mut Download, buf: &mut Buf, skip: usize) -> Option<Portion> {
     let mut rest = Vec::new();
     let portion = download
         .source
@@ -451,6 +437,30 @@ fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Por
     download.complete = portion.last;
     download.surplus |= !rest.is_empty();
     Some(portion)
+}
+
+/// The same for what came with the head, `skip` bytes long, of a response whose body comes as the first
+/// of `bodies` and goes on as the second.
+fn first_portion(
+    exchange: &mut Exchange,
+    (from, to): (ResponseBody, ResponseBody),
+    buf: &mut Buf,
+    skip: usize,
+) -> Option<Portion> {
+    let download = &mut exchange.download;
+    download.source = match from {
+        ResponseBody::None => Source::None,
+        ResponseBody::Length(n) => Source::Length(n),
+        ResponseBody::Chunked => Source::Chunked(Chunked::default()),
+        ResponseBody::UntilClose => Source::UntilClose,
+    };
+    download.framing = match to {
+        ResponseBody::None | ResponseBody::Length(_) => Framing::Plain,
+        ResponseBody::Chunked if from == ResponseBody::Chunked => Framing::Passed,
+        ResponseBody::Chunked => Framing::Chunked,
+        ResponseBody::UntilClose => Framing::UntilClose,
+    };
+    take_portion(download, buf, skip)
 }
 
 /// Appends what closes a portion of the response body.
