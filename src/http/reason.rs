@@ -308,7 +308,7 @@ reasons! {
     ResponseHeadTooLarge = "response_head_too_large" by Upstream,
     /// The upstream's response has no usable length.
     ResponseFraming = "response_framing" by Upstream,
-    /// The upstream switched protocols though nobody asked for it.
+    /// The upstream switched protocols though nobody asked for it, or to one that nobody asked for.
     UnaskedUpgrade = "unasked_upgrade" by Upstream,
     /// The upstream's response body is malformed. Where the response has begun, it is cut.
     ResponseBody = "response_body" by Upstream,

@@ -98,6 +98,17 @@ impl<'b, 'f> RequestHead<'b, 'f> {
             .map(|f| f.value)
     }
 
+    /// Appends the protocols of all `Upgrade` fields as one list.
+    pub fn push_protocols(&self, out: &mut Vec<u8>) {
+        let fields = self
+            .fields()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
+        for (_, value) in fields {
+            out.extend_from_slice(value);
+            out.push(b',');
+        }
+    }
+
     /// The options of all `Connection` fields.
     pub fn connection_options(&self) -> impl Iterator<Item = &'b [u8]> + 'f {
         field::connection_options(self.fields)

@@ -8,9 +8,10 @@ use super::session::{Phase, Session, Tag};
 use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
 use super::state::{Download, Exchange, Mark};
 use super::Kit;
+use crate::http::reply::Promised;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
-    field_slots, write_response_head, Asked, HeadScanner, Reason, Reply, ResponseBody,
+    self, field_slots, write_response_head, Asked, HeadScanner, Reason, Reply, ResponseBody,
     ResponseHead, Rewrite, Scan, Version,
 };
 use crate::policy::settings::RouteKind;
@@ -121,23 +122,8 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// A whole head is there. `true` to go on with the next one, behind an interim response.
-    fn response_head(&mut self, session: &mut Session, buf: Buf, len: usize) -> bool {
-        let Some(exchange) = session.exchange.as_mut() else {
-            return false;
-        };
-        let mut scratch = std::mem::take(&mut self.core.scratch);
-        scratch.clear();
-        let written = {
-            let head = buf.get(..len).unwrap_or_default();
-            let mut slots = field_slots::<MOST_FIELDS>();
-            response::parse(head, Asked::by(&exchange.facts), &mut slots).map(|head| {
-                let keep_alive = exchange.transaction.may_go_on() && !self.core.is_draining();
-                let promised = write_head(exchange, &head, keep_alive, &mut scratch);
-                (head.facts, promised)
-            })
-        };
-        self.core.scratch = scratch;
-        let (facts, promised) = match written {
+    fn response_head(&mut self, session: &mut Session, mut buf: Buf, len: usize) -> bool {
+        let (facts, promised) = match self.read_head(session, &buf, len) {
             Ok(written) => written,
             Err(fault) => {
                 drop(buf);
@@ -148,7 +134,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         if facts.is_interim() {
             return self.interim_head(session, buf, len, facts.status == 100);
         }
-        let mut buf = buf;
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
         let portion = if facts.is_switch() {
             Portion::plain(0, false)
         } else {
@@ -190,6 +178,28 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         false
+    }
+
+    /// Writes what becomes of the head, the first `len` bytes of `buf`, to the scratch buffer.
+    fn read_head(
+        &mut self,
+        session: &Session,
+        buf: &Buf,
+        len: usize,
+    ) -> Result<(http::ResponseFacts, Promised), Reason> {
+        let Some(exchange) = session.exchange.as_ref() else {
+            return Err(Reason::ResponseHead);
+        };
+        let head = buf.get(..len).unwrap_or_default();
+        let mut slots = field_slots::<MOST_FIELDS>();
+        let head = response::parse(head, Asked::by(&exchange.facts), &mut slots)?;
+        if head.facts.is_switch() && !head.switches_within(&exchange.protocols) {
+            return Err(Reason::UnaskedUpgrade);
+        }
+        let keep_alive = exchange.transaction.may_go_on() && !self.core.is_draining();
+        self.core.scratch.clear();
+        let promised = write_head(exchange, &head, keep_alive, &mut self.core.scratch);
+        Ok((head.facts, promised))
     }
 
     /// Passes an interim response on, or leaves it out. It is written in the scratch buffer.
@@ -298,7 +308,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             let Some(mut buf) = self.take_buffer(session) else {
                 return;
             };
-            buf.extend(crate::http::chunk::LAST_CHUNK);
+            buf.extend(http::chunk::LAST_CHUNK);
             if let Some(exchange) = session.exchange.as_mut() {
                 exchange.download.owes_last_chunk = false;
             }
@@ -468,7 +478,7 @@ fn close_portion(download: &Download, portion: Portion, buf: &mut Buf) -> bool {
     match &download.source {
         Source::Chunked(chunked) if portion.last => {
             let mut trailers = Vec::new();
-            crate::http::chunk::push_response_trailers(&chunked.trailers, &mut trailers);
+            http::chunk::push_response_trailers(&chunked.trailers, &mut trailers);
             body::push_closing(download.framing, portion, &trailers, buf)
         }
         Source::None | Source::Length(_) | Source::Chunked(_) | Source::UntilClose => {
@@ -482,7 +492,7 @@ fn write_head(
     head: &ResponseHead<'_, '_>,
     keep_alive: bool,
     out: &mut Vec<u8>,
-) -> crate::http::reply::Promised {
+) -> Promised {
     let snapshot = &exchange.snapshot;
     let route = snapshot.table.routes().get(exchange.route);
     let rewrite = route.and_then(|route| match &route.kind {

@@ -82,6 +82,8 @@ pub struct Exchange {
     pub bytes_out: u64,
     /// Host that the client asked for, where redirects are rewritten.
     pub host: Vec<u8>,
+    /// Protocols that it asked to change to, as a list (RFC 9110 section 7.8).
+    pub protocols: Vec<u8>,
     /// What it asked for, for logs.
     pub asked: Description,
     /// When it got where.
