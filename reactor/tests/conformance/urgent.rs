@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use toron_reactor::{Engine, NativeEngine};
+use toron_reactor::NativeEngine;
 
 use crate::native::Native;
 use crate::rig::Rig;
