@@ -49,6 +49,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 exchange.download.owes_last_chunk = exchange.download.framing == Framing::Chunked;
                 self.download_next(session);
             }
+            _ if download == transaction::Download::Tunnel => self.upstream_gone(session),
             outcome => {
                 let begun = exchange.interim_seen
                     || match &outcome {

@@ -165,6 +165,8 @@ pub struct Upload {
     /// Pipes cannot be had, or are too small.
     pub(super) copies: bool,
     pub(super) mark: Mark,
+    /// The client's end of a tunnel is broken: the upstream is to see that.
+    pub(super) broken: bool,
 }
 
 impl Upload {
@@ -204,6 +206,8 @@ pub struct Download {
     pub(super) pipe: Option<Pipe>,
     pub(super) copies: bool,
     pub(super) mark: Mark,
+    /// The upstream's end of a tunnel is broken: the client is to see that.
+    pub(super) broken: bool,
     /// The whole body has come.
     pub(super) complete: bool,
     /// Bytes came behind the response.
