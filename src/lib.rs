@@ -20,8 +20,8 @@
 //! | [`server`] | where HTTP meets descriptors: orders become operations, completions become inputs |
 //! | [`control`] | what is not traffic: files, containers, names, logs, signals |
 //! | [`origin`] | the test origin, `toron upstream` |
-//! | [`bench`] | the load generator, `toron bench` |
-//! | [`tune`] | what the kernel allows, why it matters, how to change it and put it back, and what a change does under a load of [`bench`]: `toron tune` |
+//! | [`mod@bench`] | the load generator, `toron bench` |
+//! | [`tune`] | what the kernel allows, why it matters, how to change it and put it back, and what a change does under a load of [`mod@bench`]: `toron tune` |
 //! | `main`, `cli` | the command line; [`args`] is what it asks for |
 //!
 //! Ids such as I18, R12 or F4 in comments and test names are rules; `docs/rules.md` says what each is.

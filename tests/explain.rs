@@ -228,6 +228,25 @@ fn files(dir: &TempDir) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The admin API is not there for anybody, whatever keeps them away from it elsewhere.
+#[test]
+fn the_admin_api_on_a_listener_of_its_own_is_not_on_that_of_the_traffic() {
+    let dir = TempDir::new("explain-listen");
+    let config = files(&dir);
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("{key: k}", "{key: k, listen: '127.0.0.1:9901'}");
+    std::fs::write(&config, text).unwrap();
+    for url in ["http://a/internal/api/status", "http://a/metrics"] {
+        let output = toron(&["-c", &config, "--json", "GET", url]);
+        let told: Value = serde_json::from_str(&said(&output)).unwrap();
+        assert_eq!(
+            (&told["reason"], &told["status"]),
+            (&json!("no_route"), &json!(404)),
+            "{url}"
+        );
+    }
+}
+
 #[test]
 fn each_route_that_came_near_is_told_with_its_reason() {
     let dir = TempDir::new("explain");

@@ -155,6 +155,25 @@ fn a_real_parser_accepts_both_formats_and_the_numbers_are_those_of_what_happened
     });
 }
 
+/// The head of the second is written when its body has been collected.
+#[test]
+fn i4_fields_with_an_underscore_are_counted_once() {
+    both(|engine| {
+        let upstream = Upstream::start();
+        upstream.begin(always(OK));
+        let toron = Toron::start(&settings(engine, &upstream));
+        let fields = "X_Real_IP: 1\r\nA-B: c\r\nA_B: d\r\n";
+        ask(
+            &toron,
+            &format!("GET / HTTP/1.1\r\nHost: t\r\n{fields}\r\n"),
+        );
+        let post = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n";
+        ask(&toron, &format!("{post}{fields}\r\n1\r\nx\r\n0\r\n\r\n"));
+        let dropped = scrape(&toron).count("toron_request_fields_dropped_total", &[]);
+        assert_eq!(dropped, 4);
+    });
+}
+
 fn the_labels_are_those_that_are_documented(found: &Exposition) {
     for sample in &found.samples {
         let name = &sample.name;
@@ -259,6 +278,29 @@ fn only_the_administrative_subnets_see_it_and_no_rate_limits_them() {
         assert!(refused(&found, "admin_subnet") >= 1);
         let violations = found.sum("toron_firewall_violations_total", &[("kind", "rate")]);
         assert_eq!(violations, refused(&found, "rate_limit"));
+    });
+}
+
+/// Requests to the admin API add up as well where nobody stays for the answer.
+#[test]
+fn a_question_whose_client_leaves_has_ended() {
+    both(|engine| {
+        let upstream = Upstream::start();
+        let mut with_key = settings(engine, &upstream);
+        with_key.admin_key = Some("k".into());
+        let toron = Toron::start(&with_key);
+        let mut client = Client::connect(toron.addr, PATIENCE).unwrap();
+        let head = "POST /internal/api/reload HTTP/1.1\r\nHost: t\r\nX-Toron-Admin-Key: k\r\n\
+                    Content-Length: 9\r\n\r\n";
+        client.send(head.as_bytes(), PATIENCE);
+        client.close();
+        let left = [("route", ""), ("reason", "client_left_body")];
+        let found = await_metrics(&toron, "the client has left", |found| {
+            found.count("toron_refusals_total", &left) == 1
+        });
+        found.adds_up();
+        let none = [("route", ""), ("class", "none")];
+        assert_eq!(found.count("toron_requests_total", &none), 1);
     });
 }
 
@@ -413,6 +455,11 @@ fn many_routes_come_whole_and_piece_by_piece() {
         }
         let used = toron.proc().resident_kib().saturating_sub(before);
         println!("{}: {used} KiB for {count} routes", engine.name());
+        let used = |s: &&support::metrics::Sample| s.name == "toron_requests_total";
+        // A request is counted when it has ended, which its client may know before.
+        await_metrics(&toron, "all routes", |found| {
+            found.samples.iter().filter(used).count() > count
+        });
         let mut slow = Client::connect_with_window(toron.addr, 4096).unwrap();
         slow.send(get("/metrics").as_bytes(), PATIENCE);
         assert!(slow.receive(100, Instant::now() + PATIENCE));
@@ -424,7 +471,6 @@ fn many_routes_come_whole_and_piece_by_piece() {
         assert!(body.len() > count * 1000);
         let found = parse(Format::Text, &body);
         found.check();
-        let used = |s: &&support::metrics::Sample| s.name == "toron_requests_total";
         // And the one that no route has.
         assert_eq!(found.samples.iter().filter(used).count(), count + 1);
         tell_what_it_costs(&toron, engine);

@@ -31,7 +31,8 @@ pub const CAPACITY: usize = RECEIVE + 8 * 1024;
 /// Bytes in front of the payload that only [`Buf::replace_front`] uses.
 pub const HEADROOM: usize = 4 * 1024;
 
-const SIZE: usize = HEADROOM + CAPACITY;
+/// Bytes that one buffer takes.
+pub const SIZE: usize = HEADROOM + CAPACITY;
 const PAGE: usize = 4096;
 /// Free buffers that [`BufferPool::trim`] leaves resident: 1 MiB.
 const KEEP_RESIDENT: usize = 16;

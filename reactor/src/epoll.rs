@@ -15,7 +15,7 @@
 //!
 //! # Fairness
 //! What completes at once is queued and returned by the next turn without polling, but after
-//! [`POLL_INTERVAL`] such completions the engine polls regardless, so that two fast peers cannot
+//! `POLL_INTERVAL` such completions the engine polls regardless, so that two fast peers cannot
 //! starve the others.
 
 mod ops;
@@ -34,7 +34,7 @@ use crate::engine::{
     Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats,
     Wake,
 };
-use crate::native::{Bell, EngineConfig, NativeEngine, Spare};
+use crate::native::{hand_out, Bell, EngineConfig, NativeEngine, Poll, Spare, TRIM_INTERVAL};
 use crate::pipe::Pipe;
 use crate::pipes::{self, PipePool};
 use crate::send_queue::{queued, SendQueue};
@@ -50,8 +50,6 @@ const POLL_INTERVAL: usize = 256;
 const TURN_SIZE: usize = 32;
 /// Events fetched by one `epoll_wait`.
 const BATCH: usize = 256;
-/// How often unused buffers are looked for.
-const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 const READ_MASK: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 const WRITE_MASK: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
@@ -114,14 +112,6 @@ enum Kind {
     Send { fd: Fd, buf: Buf, more: bool },
     Poll { fd: Fd, what: Poll },
     Buffer,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Poll {
-    Readable,
-    Writable,
-    Hangup,
-    ReadHangup,
 }
 
 /// See the module text.
@@ -558,15 +548,6 @@ impl Drop for EpollEngine {
                 sys::close(Fd(i32::try_from(index).unwrap_or(-1)));
             }
         }
-    }
-}
-
-/// Moves the completions to the caller, without copying them if its list is empty.
-pub(crate) fn hand_out(done: &mut Vec<Event>, events: &mut Vec<Event>) {
-    if events.is_empty() {
-        std::mem::swap(done, events);
-    } else {
-        events.append(done);
     }
 }
 

@@ -1,12 +1,13 @@
-//! What the two kernel engines share: how they are opened, the bell that wakes them, and the spare
-//! descriptor.
+//! What the two kernel engines share: how they are opened, how they hand out what has completed, the
+//! bell that wakes them, and the spare descriptor.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use crate::buffer::RECEIVE;
-use crate::engine::{Engine, Fd, Shutdown, SocketOptions, Wake};
+use crate::engine::{Engine, Event, Fd, Shutdown, SocketOptions, Wake};
 use crate::sys;
 
 /// What a kernel engine is opened with.
@@ -36,6 +37,27 @@ pub trait NativeEngine: Engine + Sized {
     /// Opens the engine. Fails when descriptors or locked memory run out, or the kernel lacks what
     /// is needed.
     fn open(config: &EngineConfig) -> io::Result<Self>;
+}
+
+/// How often unused buffers are looked for.
+pub(crate) const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a socket is polled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Poll {
+    Readable,
+    Writable,
+    Hangup,
+    ReadHangup,
+}
+
+/// Moves the completions to the caller, without copying them if its list is empty.
+pub(crate) fn hand_out(done: &mut Vec<Event>, events: &mut Vec<Event>) {
+    if events.is_empty() {
+        std::mem::swap(done, events);
+    } else {
+        events.append(done);
+    }
 }
 
 const AWAKE: u8 = 0;

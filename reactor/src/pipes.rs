@@ -21,7 +21,7 @@ pub const LARGE_PIPES: usize = 32;
 
 /// Idle pipes kept. More are closed: a pipe costs two descriptors and, once used, up to its
 /// capacity in pages of the user's quota.
-const KEEP: usize = 64;
+pub const KEPT: usize = 64;
 
 /// Pipes that hold nothing, ready to be used again.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl PipePool {
     /// one is worth no slot (the quota may be free again by then): both are closed.
     pub(crate) fn give_back(&mut self, pipe: Pipe) {
         self.out = self.out.saturating_sub(1);
-        if pipe.held == 0 && pipe.capacity >= PIPE_SIZE && self.idle.len() < KEEP {
+        if pipe.held == 0 && pipe.capacity >= PIPE_SIZE && self.idle.len() < KEPT {
             self.idle.push(pipe);
         } else {
             self.large -= usize::from(pipe.capacity > PIPE_SIZE);

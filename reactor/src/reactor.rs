@@ -150,11 +150,6 @@ impl<E: Engine, S: Service<E>> Reactor<E, S> {
         &self.service
     }
 
-    /// The service, to be looked at and changed between steps.
-    pub fn service_mut(&mut self) -> &mut S {
-        &mut self.service
-    }
-
     /// The engine.
     pub fn engine(&self) -> &E {
         &self.engine

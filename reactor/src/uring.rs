@@ -47,7 +47,7 @@ use crate::engine::{
     Acknowledged, Close, Engine, Event, Fd, Key, Op, OpId, Outcome, Shutdown, SocketOptions, Stats,
     Wake,
 };
-use crate::native::{Bell, EngineConfig, NativeEngine, Spare};
+use crate::native::{hand_out, Bell, EngineConfig, NativeEngine, Poll, Spare, TRIM_INTERVAL};
 use crate::pipe::Pipe;
 use crate::pipes::{self, PipePool};
 use crate::send_queue::{queued, SendQueue};
@@ -60,8 +60,6 @@ use crate::time::Time;
 const BELL: u64 = u64::MAX;
 /// `user_data` of requests whose completions tell nothing.
 const IGNORE: u64 = u64::MAX - 1;
-/// How often unused buffers are looked for.
-const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds of at most [`DROP_WAIT`] in which a dropped engine waits for the kernel to let go of its
 /// buffers.
 const DROP_ROUNDS: usize = 100;
@@ -111,14 +109,6 @@ enum Kind {
     Send { fd: Fd, buf: Buf, more: bool },
     Poll { fd: Fd, what: Poll },
     Buffer,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Poll {
-    Readable,
-    Writable,
-    Hangup,
-    ReadHangup,
 }
 
 /// Where an operation stands.
@@ -393,7 +383,7 @@ impl Engine for UringEngine {
             self.trimmed = self.now;
             self.pool.trim();
         }
-        crate::epoll::hand_out(&mut self.done, events);
+        hand_out(&mut self.done, events);
         while let Some(fd) = self.closing.pop() {
             let how = self.slot(fd).closing.unwrap_or(Close::Orderly);
             self.close_now(fd, how);

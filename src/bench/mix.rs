@@ -246,12 +246,6 @@ impl Prepared {
         }
         Some(n)
     }
-
-    /// Bytes of the content.
-    #[must_use]
-    pub fn content(&self) -> u64 {
-        self.body.len()
-    }
 }
 
 /// Chooses among requests by weight: the index.

@@ -2,10 +2,9 @@
 
 use crate::http::chunk::{Decoder, Event};
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
-use crate::http::{field_slots, Asked, HeadScanner, Reason, ResponseBody, ResponseFacts, Scan};
-
-/// Most fields of a response head.
-const MOST_FIELDS: usize = 128;
+use crate::http::{
+    field_slots, Asked, HeadScanner, Reason, ResponseBody, ResponseFacts, Scan, MOST_FIELDS,
+};
 
 /// A response that has come whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,6 +7,10 @@ use super::syntax::list;
 /// Storage for one parsed field.
 pub type FieldSlot<'b> = MaybeUninit<httparse::Header<'b>>;
 
+/// Fields that toron takes of one head at most, whatever the configuration says: room for so many
+/// is set apart on the stack.
+pub const MOST_FIELDS: usize = 256;
+
 /// Room for `N` fields on the stack, not initialised (it costs nothing).
 pub fn field_slots<'b, const N: usize>() -> [FieldSlot<'b>; N] {
     [const { MaybeUninit::uninit() }; N]

@@ -51,13 +51,6 @@ pub struct Forward<'a> {
     pub framing: UpstreamFraming,
 }
 
-/// What was left out of a forwarded head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Forwarded {
-    /// Fields dropped because of an underscore in their name (I4).
-    pub underscores: u32,
-}
-
 /// The `X-Request-Id` of a request from a trusted proxy, if it is fit to go
 /// into logs: 1 to 128 bytes of letters, digits and `-_.:+/=@` (R12).
 pub fn sane_request_id<'b>(request: &RequestHead<'b, '_>, trusted: bool) -> Option<&'b [u8]> {
@@ -88,14 +81,9 @@ pub fn public_origin<'a>(
 }
 
 /// Appends the head for the upstream to `out`, its final empty line included.
-pub fn write_request_head(
-    request: &RequestHead<'_, '_>,
-    forward: &Forward<'_>,
-    out: &mut Vec<u8>,
-) -> Forwarded {
+pub fn write_request_head(request: &RequestHead<'_, '_>, forward: &Forward<'_>, out: &mut Vec<u8>) {
     push_request_line(request, forward, out);
     let upgrade = request.facts.upgrade == UpgradeAsked::Yes;
-    let mut underscores = 0;
     let mut length_written = false;
     let mut lines = Lines::of(request.head, 0);
     for (at, f) in request.fields.iter().enumerate() {
@@ -118,7 +106,7 @@ pub fn write_request_head(
             Name::XToronAdminKey => {}
             Name::Http2Settings if request.facts.upgrade == UpgradeAsked::H2c => {}
             name if name.is_hop_by_hop() || name.is_set_by_toron() => {}
-            _ if f.name.contains('_') => underscores += 1,
+            _ if f.name.contains('_') => {}
             _ if request.nominates && is_nominated(request.fields, f.name) => {}
             _ => lines.push(out, f),
         }
@@ -134,7 +122,6 @@ pub fn write_request_head(
     }
     push_connection(request, forward, out);
     out.extend_from_slice(b"\r\n");
-    Forwarded { underscores }
 }
 
 fn length(request: &RequestHead<'_, '_>, forward: &Forward<'_>) -> Option<u64> {

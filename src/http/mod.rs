@@ -53,7 +53,7 @@ pub mod syntax;
 pub(crate) mod write;
 
 pub use answer::{Answer, Rendering};
-pub use field::{field_slots, FieldSlot};
+pub use field::{field_slots, FieldSlot, MOST_FIELDS};
 pub use forward::{write_request_head, Forward, UpstreamFraming};
 pub use framing::{RequestBody, ResponseBody};
 pub use method::Method;

@@ -78,6 +78,9 @@ pub struct RequestHead<'b, 'f> {
     pub query: Option<&'b [u8]>,
     /// The authority asked for; only an HTTP/1.0 request may have none.
     pub host: Option<Authority<'b>>,
+    /// Fields that are not passed on, as there is an underscore in their name
+    /// (I4).
+    pub underscores: u32,
     pub(super) head: &'b [u8],
     pub(super) fields: &'f [httparse::Header<'b>],
     pub(super) plain: Plain,
@@ -108,15 +111,10 @@ impl<'b, 'f> RequestHead<'b, 'f> {
             out.push(b',');
         }
     }
-
-    /// The options of all `Connection` fields.
-    pub fn connection_options(&self) -> impl Iterator<Item = &'b [u8]> + 'f {
-        field::connection_options(self.fields)
-    }
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
-/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes
+/// [`HeadScanner`]. Nothing that the scanner refuses passes
 /// here, wherever the bytes came from.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
@@ -141,6 +139,7 @@ pub fn parse<'b, 'f>(
         path: goal.path,
         query: goal.query,
         host: survey.host(line.version, &goal.target)?,
+        underscores: survey.underscores,
         head,
         fields,
         plain: survey.plain,
@@ -175,6 +174,7 @@ struct Survey<'b> {
     upgrade: UpgradeAsked,
     expect: Expect,
     te_trailers: bool,
+    underscores: u32,
     plain: Plain,
 }
 
@@ -192,6 +192,7 @@ impl<'b> Survey<'b> {
             upgrade: UpgradeAsked::No,
             expect: Expect::None,
             te_trailers: false,
+            underscores: 0,
             plain: Plain::default(),
         };
         for (at, f) in fields.iter().enumerate() {
@@ -218,7 +219,8 @@ impl<'b> Survey<'b> {
             Name::Te => {
                 self.te_trailers |= list(f.value).any(|t| t.eq_ignore_ascii_case(b"trailers"));
             }
-            Name::Other if !has_byte(f.name.as_bytes(), b'_') => self.plain.add(at),
+            Name::Other if has_byte(f.name.as_bytes(), b'_') => self.underscores += 1,
+            Name::Other => self.plain.add(at),
             _ => {}
         }
     }

@@ -62,12 +62,6 @@ impl ResponseFacts {
     pub fn is_switch(&self) -> bool {
         self.status == 101
     }
-
-    /// Whether an interim response goes on to a client of `version` (R13): 100
-    /// belongs to the expectation and is the transaction's business.
-    pub fn relays_interim(&self, version: Version) -> bool {
-        self.is_interim() && self.status != 100 && version == Version::Http11
-    }
 }
 
 /// A valid response head, borrowed from the receive buffer.
@@ -89,14 +83,6 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
         self.fields.iter().map(|f| (f.name, f.value))
     }
 
-    /// The first field called `name` (any case).
-    pub fn field(&self, name: &str) -> Option<&'b [u8]> {
-        self.fields
-            .iter()
-            .find(|f| f.name.eq_ignore_ascii_case(name))
-            .map(|f| f.value)
-    }
-
     /// Whether a 101 says what it switches to, and all of that is in the list `asked`: a server must not
     /// switch to anything else (RFC 9110 section 7.8).
     pub fn switches_within(&self, asked: &[u8]) -> bool {
@@ -111,7 +97,7 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
 }
 
 /// Parses `head`, exactly the bytes of one head as found by
-/// [`HeadScanner`](super::HeadScanner). Nothing that the scanner refuses passes here.
+/// [`HeadScanner`]. Nothing that the scanner refuses passes here.
 pub fn parse<'b, 'f>(
     head: &'b [u8],
     asked: Asked,

@@ -72,12 +72,6 @@ impl Origin {
         Self::default()
     }
 
-    /// Connections open.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.sessions.len()
-    }
-
     fn with_session<E: Engine>(
         &mut self,
         cx: &mut Context<'_, E>,

@@ -15,14 +15,12 @@ use crate::http::method::Method;
 use crate::http::request;
 use crate::http::{
     field_slots, Expect, HeadLimits, RequestBody, RequestFacts, RequestHead, Scan, Target, Version,
+    MOST_FIELDS,
 };
 use crate::server::body::{self, Chunked, Framing, Source};
 
 /// Most bytes of a head: more than proxies pass on.
 const MOST_HEAD: usize = 32 * 1024;
-/// Most fields of a head.
-const MOST_FIELDS: usize = 256;
-
 /// How a request begins.
 enum Start {
     /// It cannot be understood.

@@ -15,7 +15,7 @@ pub const BACKLOG: u32 = 4096;
 /// is not whole yet, a client that does not take its response and a copied body hold one each.
 pub const BUFFERS: usize = 4096;
 /// Bytes that one takes.
-const BUFFER_BYTES: u64 = 76 * 1024;
+const BUFFER_BYTES: u64 = toron_reactor::buffer::SIZE as u64;
 
 /// Bytes of a pipe that a body is spliced through.
 const PIPE_BYTES: u64 = toron_reactor::pipes::PIPE_SIZE as u64;
@@ -33,7 +33,7 @@ const HIGH_WATER: u64 = toron_reactor::placement::HIGH_WATER as u64;
 /// Its listening sockets come on top.
 const OWN_DESCRIPTORS: u64 = 4;
 /// Idle pipes that a reactor keeps.
-const KEPT_PIPES: u64 = 64;
+const KEPT_PIPES: u64 = toron_reactor::pipes::KEPT as u64;
 /// Descriptors of the process: standard streams, logs, signals, name look-ups.
 const PROCESS_DESCRIPTORS: u64 = 32;
 /// Threads besides reactors: signals, resolver, log writers.

@@ -15,18 +15,6 @@ pub enum ContainerEngine {
     Podman,
 }
 
-impl ContainerEngine {
-    /// The name in the files.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ContainerEngine::Auto => "auto",
-            ContainerEngine::Docker => "docker",
-            ContainerEngine::Podman => "podman",
-        }
-    }
-}
-
 /// `discovery`, where it is on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiscoverySettings {

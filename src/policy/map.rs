@@ -4,30 +4,10 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// 64-bit FNV-1a. Keys of the tables come from the operator and only look-ups from peers, so a
-/// peer cannot fill a bucket; a keyed hash would buy nothing here.
-#[derive(Clone, Copy, Debug)]
-pub struct Fnv(u64);
+use super::hash::Fnv;
 
-impl Default for Fnv {
-    fn default() -> Self {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for &b in bytes {
-            self.0 = (self.0 ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// A map with that hash.
+/// Keys of the tables come from the operator and only look-ups from peers, so a peer cannot fill a
+/// bucket; a keyed hash would buy nothing here.
 pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fnv>>;
 
 /// A segment, host or value as the key of a map. Short ones lie in the map itself: in a large table each

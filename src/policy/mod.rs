@@ -15,6 +15,7 @@ pub mod demand;
 pub mod discovery;
 pub mod explain;
 pub mod firewall;
+pub(crate) mod hash;
 pub mod limit;
 pub(crate) mod map;
 pub mod memory;

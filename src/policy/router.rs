@@ -24,8 +24,9 @@ use std::sync::Arc;
 use self::entries::{Entries, Entry};
 use self::few::Few;
 use self::group::{Group, Names};
-use super::map::Fnv;
+use super::hash::Fnv;
 use super::settings::{HostPattern, Route, Source};
+use crate::http::path::segments;
 
 mod entries;
 mod few;
@@ -267,12 +268,6 @@ fn is_file(source: Source) -> bool {
         Source::Config | Source::Static => true,
         Source::OciDiscovery => false,
     }
-}
-
-/// The non-empty segments of a path.
-fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|&b| b == b'/')
-        .filter(|segment| !segment.is_empty())
 }
 
 impl Table {

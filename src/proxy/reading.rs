@@ -4,7 +4,6 @@
 use toron_reactor::Time;
 
 use super::clock::{self, millis};
-use super::facts::Limits;
 use super::pace::Pace;
 use super::window::Window;
 use crate::http::Reason;
@@ -19,11 +18,8 @@ pub struct Reading {
 impl Reading {
     /// For a body that is not awaited yet.
     #[must_use]
-    pub fn new(limits: &Limits) -> Self {
-        Reading {
-            window: Window::new(limits.read_timeout, limits.min_progress_bytes),
-            pace: Pace::new(limits.min_body_rate, limits.body_timeout),
-        }
+    pub fn new(window: Window, pace: Pace) -> Self {
+        Reading { window, pace }
     }
 
     /// The body is awaited.
@@ -74,10 +70,10 @@ mod tests {
     use super::*;
 
     fn reading(read_timeout: u64, rate: u64) -> Reading {
-        Reading {
-            window: Window::new(Duration::from_secs(read_timeout), 1024),
-            pace: Pace::new(rate, Duration::ZERO),
-        }
+        Reading::new(
+            Window::new(Duration::from_secs(read_timeout), 1024),
+            Pace::new(rate, Duration::ZERO),
+        )
     }
 
     #[test]

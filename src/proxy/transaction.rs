@@ -28,8 +28,10 @@ use toron_reactor::Time;
 pub use super::facts::{Facts, Limits, ResponseFacts};
 pub use super::input::{possible, ConnectFailure, Input, Side};
 pub use super::order::{ClientEnd, Ending, Order, Orders, DRAIN_MOST};
+use super::pace::Pace;
 use super::reading::Reading;
 pub use super::state::{Download, Upload};
+use super::window::Window;
 use super::writing::Writing;
 use crate::http::Reason;
 
@@ -120,7 +122,10 @@ impl Transaction {
             tunnel_idle_at: None,
             header_deadline_at: after(now, limits.header_deadline),
             request_deadline_at: after(now, limits.request_deadline),
-            reading: Reading::new(&limits),
+            reading: Reading::new(
+                Window::new(limits.read_timeout, limits.min_progress_bytes),
+                Pace::new(limits.min_body_rate, limits.body_timeout),
+            ),
             writing: Writing::new(limits.write_timeout),
         };
         let mut out = Orders::none();

@@ -20,23 +20,42 @@ impl<E: Engine> Kit<'_, '_, E> {
         request: &RequestHead<'_, '_>,
         path: &[u8],
     ) -> Option<Answer> {
-        if path != b"/health" {
+        if path != HEALTH {
             return None;
         }
-        let asks = matches!(request.facts.method, Method::Get | Method::Head);
         // A monitor must not stay green while the application behind is dead.
-        let taken = !session.is_admin
-            && matches!(
-                lookup(snapshot, request, path),
-                Lookup::Route(route) if route.prefix == "/health"
-            );
+        let taken = !session.is_admin && is_taken(snapshot, request, path);
         let answer = if self.core.is_draining() {
             Answer::Draining
         } else {
             Answer::Healthy
         };
-        (asks && !taken).then_some(answer)
+        (only_reads(request) && !taken).then_some(answer)
     }
+}
+
+/// Where monitors ask.
+pub(super) const HEALTH: &[u8] = b"/health";
+/// Where scrapers ask.
+pub(super) const METRICS: &[u8] = b"/metrics";
+
+/// Whether the path is one of the admin API's.
+pub(super) fn is_internal(path: &[u8]) -> bool {
+    path.strip_prefix(b"/internal")
+        .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+}
+
+/// Whether a route whose prefix is exactly this path takes it from toron.
+pub(super) fn is_taken(snapshot: &Snapshot, request: &RequestHead<'_, '_>, path: &[u8]) -> bool {
+    matches!(
+        lookup(snapshot, request, path),
+        Lookup::Route(route) if route.prefix.as_bytes() == path
+    )
+}
+
+/// The methods of monitors and scrapers.
+pub(super) fn only_reads(request: &RequestHead<'_, '_>) -> bool {
+    matches!(request.facts.method, Method::Get | Method::Head)
 }
 
 /// The answer that a configuration spells out.

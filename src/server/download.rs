@@ -12,13 +12,10 @@ use crate::http::reply::Promised;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
     self, field_slots, write_response_head, Asked, HeadScanner, Reason, Reply, ResponseBody,
-    ResponseHead, Rewrite, Scan, Version,
+    ResponseHead, Rewrite, Scan, Version, MOST_FIELDS,
 };
 use crate::policy::settings::RouteKind;
 use crate::proxy::transaction::{self, Input, Order, ResponseFacts, Side};
-
-/// Most fields of a response head.
-const MOST_FIELDS: usize = 256;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Something came from the upstream.

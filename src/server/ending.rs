@@ -13,6 +13,7 @@ use super::session::{Phase, Session, Tag};
 use super::{Kit, IDLE_WHILE_DRAINING};
 use crate::http::{HeadScanner, Reason};
 use crate::policy::firewall::Client;
+use crate::proxy::clock::earliest;
 use crate::proxy::transaction::{ClientEnd, Input};
 use crate::proxy::writing::Writing;
 
@@ -434,16 +435,18 @@ impl<E: Engine> Kit<'_, '_, E> {
         let drain = self.core.drain;
         let after = |since: Time, length: Duration| (!length.is_zero()).then(|| since + length);
         let deadline = match session.phase {
+            // A request is here, and toron has no buffer for it: the client is not the slow one.
+            Phase::Idle | Phase::Head if session.awaits_buffer && session.recv.is_none() => None,
             Phase::Idle => {
                 let length = if session.served == 0 {
                     settings.header_timeout
                 } else {
                     settings.idle_timeout
                 };
-                earliest(
+                earliest([
                     after(session.since, length),
                     drain.map(|d| d.idle_until.max(session.since + IDLE_WHILE_DRAINING)),
-                )
+                ])
             }
             Phase::Head => after(session.since, settings.header_timeout),
             Phase::Exchange => session
@@ -463,7 +466,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         self.cx
             .wheel
-            .arm(session.timer, earliest(deadline, drain.map(|d| d.until)));
+            .arm(session.timer, earliest([deadline, drain.map(|d| d.until)]));
     }
 
     /// The session's timer fired.
@@ -499,12 +502,5 @@ impl<E: Engine> Kit<'_, '_, E> {
             Phase::Lingering { .. } => self.close(session, Close::Orderly),
             Phase::Gone => {}
         }
-    }
-}
-
-fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

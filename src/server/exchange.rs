@@ -11,7 +11,7 @@ use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
 use super::state::{Download, Upload};
 use super::Kit;
-use crate::http::answer::{Answer, Rendering};
+use crate::http::answer::{Answer, Rendering, CONTINUE};
 use crate::http::{HeadScanner, Method, Reason};
 use crate::proxy::transaction::{self, ClientEnd, Ending, Input, Order, Orders};
 
@@ -57,7 +57,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Order::Upload => self.upload_next(session),
                 Order::StopUpload => self.stop_upload(session),
                 Order::SendContinue => {
-                    self.send_text(session, b"HTTP/1.1 100 Continue\r\n\r\n", Tag::Continue);
+                    self.send_text(session, CONTINUE, Tag::Continue);
                 }
                 Order::CloseUpstream => self.close_upstream(session),
                 Order::Answer(reason) => self.answer_for(session, reason),
@@ -146,7 +146,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 Outcome::Received { buf, .. } => session.ahead = Some(buf),
                 Outcome::Eof { .. } => session.eof = true,
                 Outcome::Cancelled { .. } => {}
-                _ => self.close(session, Close::Orderly),
+                _ => self.visit_abandoned(session),
             },
             Phase::Answering { .. } => match outcome {
                 Outcome::Received { buf, .. } => session.ahead = Some(buf),

@@ -6,17 +6,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::admin::access;
+use super::builtin::{is_internal, is_taken, only_reads, HEALTH, METRICS};
 use super::collected::{intake, Intake};
 use super::gate::client_of;
-use super::head::MOST_FIELDS;
 use super::judge::{check_body, unrouted};
 use super::lookup::lookup;
 use super::prepare::Forwarding;
 use crate::http::forward::sane_request_id;
 use crate::http::path::normalise;
 use crate::http::{
-    field_slots, request, Answer, HeadLimits, HeadScanner, Method, Reason, RequestBody,
-    RequestHead, Scan, Target, UpstreamFraming,
+    field_slots, request, Answer, HeadLimits, HeadScanner, Reason, RequestBody, RequestHead, Scan,
+    Target, UpstreamFraming, MOST_FIELDS,
 };
 use crate::policy::explain::{consider, Considered};
 use crate::policy::firewall::Mode;
@@ -162,16 +162,9 @@ fn built_in<'s>(
     client: IpAddr,
 ) -> Option<Outcome<'s>> {
     let settings = &snapshot.settings;
-    let asks = matches!(request.facts.method, Method::Get | Method::Head);
-    if path == b"/health" && asks {
-        let taken = matches!(
-            lookup(snapshot, request, path),
-            Lookup::Route(route) if route.prefix == "/health"
-        );
-        if !taken {
-            let answer = Some(Answer::Healthy);
-            return Some(Outcome::BuiltIn { answer });
-        }
+    if path == HEALTH && only_reads(request) && !is_taken(snapshot, request, path) {
+        let answer = Some(Answer::Healthy);
+        return Some(Outcome::BuiltIn { answer });
     }
     // Who may see the metrics does not pass the firewall.
     let scraped = metrics(snapshot, request, path, peer, client);
@@ -185,12 +178,17 @@ fn built_in<'s>(
     if let Some(outcome) = check_address(settings, client).or(scraped) {
         return Some(outcome);
     }
-    let is_internal = path == b"/internal" || path.starts_with(b"/internal/");
-    is_internal.then(|| match access::check(settings, request, peer, client) {
-        // On the traffic listener, of which this speaks.
-        Ok(()) if settings.admin.listen.is_none() => Outcome::BuiltIn { answer: None },
-        Ok(()) => refused(Reason::NoRoute),
-        Err(reason) => refused(reason),
+    if !is_internal(path) {
+        return None;
+    }
+    // This speaks of the traffic listener.
+    Some(if settings.admin.listen.is_some() {
+        refused(Reason::NoRoute)
+    } else {
+        match access::check(settings, request, peer, client) {
+            Ok(()) => Outcome::BuiltIn { answer: None },
+            Err(reason) => refused(reason),
+        }
     })
 }
 
@@ -201,22 +199,15 @@ fn metrics<'s>(
     peer: IpAddr,
     client: IpAddr,
 ) -> Option<Outcome<'s>> {
-    let taken = || {
-        matches!(
-            lookup(snapshot, request, path),
-            Lookup::Route(route) if route.prefix == "/metrics"
-        )
-    };
-    if path != b"/metrics" || taken() {
+    if path != METRICS || is_taken(snapshot, request, path) {
         return None;
     }
     let settings = &snapshot.settings;
-    let asks = matches!(request.facts.method, Method::Get | Method::Head);
     Some(if settings.admin.listen.is_some() {
         refused(Reason::NoRoute)
     } else {
         match access::check_subnet(settings, request, peer, client) {
-            Ok(()) if asks => Outcome::BuiltIn { answer: None },
+            Ok(()) if only_reads(request) => Outcome::BuiltIn { answer: None },
             Ok(()) => Outcome::Refused {
                 answer: Answer::MethodNotAllowed,
                 reason: Reason::MethodNotAllowed,

@@ -2,18 +2,15 @@
 
 use toron_reactor::{Buf, Close, Engine, Op, Outcome};
 
-use super::blame::{Blame, Told};
+use super::blame::Blame;
 use super::judge::Verdict;
 use super::lane::Lane;
 use super::refuse::Refusal;
 use super::session::{Phase, Session};
 use super::Kit;
 use crate::http::request;
-use crate::http::{field_slots, HeadLimits, HeadScanner, Party, Reason, Scan};
+use crate::http::{field_slots, HeadLimits, HeadScanner, Reason, Scan, MOST_FIELDS};
 use crate::proxy::clock::millis;
-
-/// Most fields of a head that a configuration may allow.
-pub const MOST_FIELDS: usize = 256;
 
 /// The beginning of a head up to this length is kept as its own few bytes until more of it comes, so
 /// that slow heads hold no buffers. It must fit into the headroom of the next receive's buffer.
@@ -51,20 +48,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
         self.core.asked.clear();
         self.core.header_took = self.now().since(session.since);
-        self.core.requests += 1;
-        self.core.count_answer(None, 0);
-        let client = session.client.address;
-        match reason.ended_by() {
-            Party::Client => self.core.count_refusal(&self.core.snapshot, None, reason),
-            Party::Toron | Party::Upstream | Party::Firewall => {
-                self.note_refusal(client, &reason.into(), 0);
-            }
-        }
-        let told = Told {
-            reason: Some(reason),
-            ..Told::default()
-        };
-        self.log_answer(client, Some(session.since), &told);
+        self.note_cut(session, reason);
     }
 
     /// Looks for the end of the head, and begins the request when it is there.

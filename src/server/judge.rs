@@ -189,7 +189,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             path,
             ..
         } = *arrival;
-        if let Some(answered) = self.builtin(session, arrival) {
+        if let Some(answered) = self.judge_visit(session, arrival) {
             return answered;
         }
         let route = match lookup(snapshot, &request, path) {

@@ -7,8 +7,9 @@
 //!            head.rs      phase 1
 //!              ▼
 //!            judge.rs ──────▶ prepare.rs ──▶ exchange.rs ◀──▶ proxy::transaction
-//!              │ lookup.rs                     │ connect.rs   dial, idle connections (upstream.rs)
-//!              │ builtin.rs, admin/            │ collect.rs   bodies kept before the dial
+//!              │ lookup.rs                     │ target.rs    which target, and what is learned of it
+//!              │ builtin.rs, admin/            │ connect.rs   dial, idle connections (upstream.rs)
+//!              │                               │ collect.rs   bodies kept (collected.rs) before the dial
 //!              │                               │ upload.rs    client ─▶ upstream: copy, splice
 //!              ▼                               │ download.rs  upstream ─▶ client: heads, copy, splice
 //!            refuse.rs                         │ tunnel.rs    both ways, raw
@@ -22,13 +23,13 @@
 //!
 //!  metrics/: what is counted, and /metrics
 //!  session.rs, state.rs: what a connection and a request hold    shared.rs: what reactors share
+//!  blame.rs, describe.rs: why, and what was asked for, in logs    log_gate.rs: what is left out of them
 //!  ledger.rs: the last refusals    access_line.rs, access_log.rs: the access log
+//!  lane.rs: what an event is about    explain.rs: what would become of a request
 //!  wall.rs: Date    timestamp.rs: moments in logs    request_id.rs
 //! ```
 //!
-//! What these hold for a client connection and a request stands in `session.rs` and `state.rs`.
-//!
-//! One [`Server`] runs on each reactor. Its parts are one `impl` of [`Kit`], a handler's view of
+//! One [`Server`] runs on each reactor. Its parts are one `impl` of `Kit`, a handler's view of
 //! the reactor and of everything but the session at hand.
 
 pub mod access_line;
@@ -52,6 +53,7 @@ mod head;
 mod judge;
 mod lane;
 pub mod ledger;
+mod log_gate;
 mod lookup;
 pub mod metrics;
 mod note;
@@ -90,15 +92,16 @@ use toron_reactor::{
 
 use crate::http::Reason;
 use crate::policy::cidr::Cidr;
+use crate::policy::hash::mix;
 use crate::policy::pool::Balancers;
 use crate::policy::snapshot::{SharedSnapshot, Snapshot};
 use admin::desk::Reply;
 use describe::Description;
-use failure::LogGate;
 use lane::Lane;
+use log_gate::LogGate;
 use metrics::cells::Cells;
 use metrics::{no_cells, CellsOfRoutes};
-use request_id::{mix, RequestIds};
+use request_id::RequestIds;
 use session::{Phase, Session};
 use shared::{Counts, Shared};
 use state::Exchange;
@@ -160,7 +163,8 @@ pub(crate) struct Core {
     wall: WallClock,
     /// Access-log lines of this turn.
     log_lines: Vec<u8>,
-    gate: LogGate,
+    /// For what upstreams do wrong.
+    failure_gate: LogGate,
     /// For what the firewall does.
     firewall_gate: LogGate,
     /// Ended exchanges, to be used again: no allocation per request. Boxed, because they move
@@ -246,7 +250,7 @@ impl Server {
             header_took: Duration::ZERO,
             wall: WallClock::default(),
             log_lines: Vec::new(),
-            gate: LogGate::of("upstream failure"),
+            failure_gate: LogGate::of("upstream failure"),
             firewall_gate: LogGate::of("refusal"),
             retired: Vec::new(),
             rooms: Vec::new(),

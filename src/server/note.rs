@@ -67,6 +67,25 @@ impl<E: Engine> Kit<'_, '_, E> {
         core.shared.ledger.add(core.reactor, settings, &refused);
     }
 
+    /// Counts a request that ends outside a transaction and without an answer, adds it to the list of
+    /// refusals unless that is the client's own doing, and logs it. What it asked for is at hand.
+    pub(super) fn note_cut(&mut self, session: &Session, reason: Reason) {
+        self.core.requests += 1;
+        self.core.count_answer(None, 0);
+        let client = session.client.address;
+        match reason.ended_by() {
+            Party::Client => self.core.count_refusal(&self.core.snapshot, None, reason),
+            Party::Toron | Party::Upstream | Party::Firewall => {
+                self.note_refusal(client, &reason.into(), 0);
+            }
+        }
+        let told = Told {
+            reason: Some(reason),
+            ..Told::default()
+        };
+        self.log_answer(client, Some(session.since), &told);
+    }
+
     /// One line for what toron answers without an upstream, or does not answer. The request, if it
     /// was understood, began at `since`.
     pub(super) fn log_answer(&mut self, client: IpAddr, since: Option<Time>, told: &Told) {

@@ -10,7 +10,6 @@ use super::blame::Blame;
 use super::body::{Chunked, Source};
 use super::collected::{intake, Collected, Intake};
 use super::describe::Description;
-use super::head::MOST_FIELDS;
 use super::judge::Arrival;
 use super::session::{Phase, Session};
 use super::splice::SPLICE_MIN;
@@ -23,7 +22,7 @@ use crate::http::path::{normalise, strip_prefix};
 use crate::http::request::{self, UpgradeAsked};
 use crate::http::{
     field_slots, write_request_head, Expect, Forward, HeadLimits, HeadScanner, Reason, RequestBody,
-    RequestFacts, RequestHead, UpstreamFraming, Version,
+    RequestFacts, RequestHead, UpstreamFraming, Version, MOST_FIELDS,
 };
 use crate::policy::pool::Tried;
 use crate::policy::settings::{self, HalfClose, Route, RouteKind, Settings, Upstream};
@@ -145,6 +144,9 @@ impl<E: Engine> Kit<'_, '_, E> {
             head_len,
             ..
         } = *arrival;
+        if request.underscores > 0 {
+            self.core.cells.underscores.add(request.underscores.into());
+        }
         let limits = limits(&snapshot.settings, &route.limits, upstream);
         let (transaction, orders) = Transaction::begin(self.now(), facts, limits);
         let mut exchange = self.fresh_exchange(snapshot, transaction, request.facts);

@@ -1,5 +1,7 @@
 //! Ids of requests: unique in practice, and no system call or lock to make one.
 
+use crate::policy::hash::mix;
+
 /// Request ids: a random start, then one after the other.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
@@ -40,13 +42,6 @@ fn hex(word: u64) -> [u8; 16] {
     high.copy_from_slice(&digits(word >> 32));
     low.copy_from_slice(&digits(word & 0xffff_ffff));
     text
-}
-
-/// The finaliser of splitmix64: a bijection, so distinct inputs stay distinct.
-pub(super) fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

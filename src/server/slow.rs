@@ -37,8 +37,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         }
     }
 
-    /// The client is looked at while it takes an answer outside a transaction: whether the client has taken enough of
-    /// it to get more.
+    /// Whether the client has taken enough of an answer outside a transaction to get more of it.
     pub(super) fn answer_is_taken(&mut self, session: &mut Session) -> bool {
         let now = self.cx.now;
         let acknowledged = self.cx.engine.acknowledged(session.fd);

@@ -64,10 +64,10 @@ pub struct Exchange {
     pub upstream_busy: bool,
     /// Some byte was written to the present upstream connection.
     pub upstream_touched: bool,
-    /// A response head that is not whole yet.
-    pub response: Option<Buf>,
     /// An interim response has come on the present upstream connection.
     pub interim_seen: bool,
+    /// A response head that is not whole yet.
+    pub response: Option<Buf>,
     /// Finds its end.
     pub scanner: HeadScanner,
     /// The direction to the upstream.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toron::policy::snapshot::Snapshot;
 use toron_reactor::sim::{Faults, Remote, RemoteListener, World};
-use toron_reactor::{Time, Wheel};
+use toron_reactor::{Buf, Engine, Time, Wheel};
 
 use crate::scene::{machine, server_address, Machine};
 use crate::setup;
@@ -80,6 +80,12 @@ impl Stage {
     /// What the server holds.
     pub fn counts(&self) -> toron::server::shared::Counts {
         self.machine.reactor.service().counts()
+    }
+
+    /// All buffers that the server has left: until they are dropped, it has none.
+    pub fn all_buffers(&mut self) -> Vec<Buf> {
+        let pool = self.machine.reactor.engine().buffers();
+        std::iter::from_fn(|| pool.take()).collect()
     }
 
     /// Turns until `look` finds something, and says when; `None` if it does not `within` that time.

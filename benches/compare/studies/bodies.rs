@@ -1,6 +1,9 @@
 //! Rows about bodies.
 
-use super::{origin, proxies, start_all, EPOLL, HAPROXY, NGINX, RELAY_SPLICE, URING};
+use super::{
+    origin, proxies, start_all, EPOLL, HAPROXY, NGINX, RELAY_EPOLL, RELAY_SPLICE, RELAY_URING,
+    URING,
+};
 use crate::load::{transfer, Transfer};
 use crate::peers::{Core, Form, Kind};
 use crate::table::{Column, Table};
@@ -88,6 +91,9 @@ pub(super) fn chunked(options: &Options) -> Result<Table, String> {
         .collect();
     kinds.push((NGINX, Kind::Nginx));
     kinds.push((HAPROXY, Kind::Haproxy));
+    // The floor of what is copied: they do not look for chunks.
+    kinds.push((RELAY_URING, Kind::Relay("io_uring", "copy")));
+    kinds.push((RELAY_EPOLL, Kind::Relay("epoll", "copy")));
     let peers = start_all(&kinds, Core::Proxy, origin.addr)?;
     for _ in 0..options.rounds {
         for peer in &peers {

@@ -282,20 +282,9 @@ impl Remote {
         self.with(|end| end.fin_received && end.recv.is_empty())
     }
 
-    /// A FIN has arrived, perhaps behind unread bytes.
-    #[must_use]
-    pub fn fin_arrived(&self) -> bool {
-        self.with(|end| end.fin_received)
-    }
-
     /// Sets how many bytes may arrive without being read. What has arrived stays.
     pub fn set_receive_capacity(&self, bytes: usize) {
         self.with(|end| end.recv_capacity = bytes);
-    }
-
-    /// Sets how many bytes [`Remote::send`] takes while none can be transmitted.
-    pub fn set_send_capacity(&self, bytes: usize) {
-        self.with(|end| end.send_capacity = bytes);
     }
 
     /// Sends FIN behind what was sent.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::http::MOST_FIELDS;
 use crate::policy::cidr::CidrSet;
 use crate::policy::firewall::{Mode, Rules};
 use crate::policy::settings::{Origin, ProcessSources, SetBy};
@@ -47,9 +48,6 @@ fn either(section: &Section<'_>, key: &'static str, older: &'static str) -> bool
     }
     use_older.is_some()
 }
-
-/// Fields that a request head may have at most: room for so many is set apart on the stack.
-const MOST_FIELDS: i64 = 256;
 
 fn number(s: &Section<'_>, key: &'static str, older: &'static str, most: i64) -> Option<i64> {
     let use_older = either(s, key, older);
@@ -171,7 +169,8 @@ pub fn read(s: Section<'_>) -> Firewall {
     }
     let header_timeout = duration(&s, "header_timeout", "headerTimeoutMs");
     let bytes = number(&s, "max_header_bytes", "maxHeaderBytes", 1 << 30);
-    let count = number(&s, "max_header_count", "maxHeaderCount", MOST_FIELDS);
+    let most_fields = i64::try_from(MOST_FIELDS).unwrap_or(i64::MAX);
+    let count = number(&s, "max_header_count", "maxHeaderCount", most_fields);
     at_least(&s, "max_header_bytes", "maxHeaderBytes", bytes, 256);
     at_least(&s, "max_header_count", "maxHeaderCount", count, 1);
     let rate = number(&s, "min_body_rate", "minBodyRateBps", i64::from(u32::MAX));

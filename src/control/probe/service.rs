@@ -16,7 +16,7 @@ use toron_reactor::{
 
 use super::check::{Check, Finding};
 use crate::http::response::{self, Asked, MAX_RESPONSE_HEAD};
-use crate::http::{field_slots, HeadScanner, Scan};
+use crate::http::{field_slots, HeadScanner, Scan, MOST_FIELDS};
 
 /// What the service can be told.
 #[derive(Debug)]
@@ -26,9 +26,6 @@ pub enum Message {
     /// End.
     Stop,
 }
-
-/// Most fields of a response head.
-const MOST_FIELDS: usize = 256;
 
 /// See the module text.
 #[derive(Debug)]

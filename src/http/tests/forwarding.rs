@@ -23,8 +23,9 @@ fn plain<'a>() -> Forward<'a> {
 fn forwarded(head: &str, forward: &Forward<'_>) -> (String, u32) {
     with_request(head.as_bytes(), |r, _| {
         let mut out = Vec::new();
-        let dropped = write_request_head(&r.unwrap(), forward, &mut out).underscores;
-        (String::from_utf8(out).unwrap(), dropped)
+        let request = r.unwrap();
+        write_request_head(&request, forward, &mut out);
+        (String::from_utf8(out).unwrap(), request.underscores)
     })
     .unwrap()
 }

@@ -6,9 +6,11 @@
 //! when it comes back, they return; no table has to be built or agreed on. It costs a hash and a
 //! logarithm for each target: 50 targets take about a microsecond.
 
+use std::hash::Hasher;
 use std::net::IpAddr;
 
 use super::Candidate;
+use crate::policy::hash::{mix, Fnv};
 
 /// See the module text.
 #[derive(Clone, Debug)]
@@ -58,15 +60,9 @@ impl Target {
     }
 }
 
-/// 64-bit FNV-1a, mixed: neighbouring addresses must not have neighbouring hashes.
+/// Mixed: neighbouring addresses must not have neighbouring hashes.
 fn hash(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
-}
-
-/// The finaliser of splitmix64.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    let mut hash = Fnv::default();
+    hash.write(bytes);
+    mix(hash.finish())
 }

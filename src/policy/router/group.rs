@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::entries::{Entries, Entry};
 use super::few::Few;
 use super::Route;
-use crate::policy::map::{Fnv, Map};
+use crate::policy::hash::Fnv;
+use crate::policy::map::Map;
 
 /// Most bytes of several values together that are compared as one key.
 const JOINED: usize = 256;

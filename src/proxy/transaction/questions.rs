@@ -101,7 +101,7 @@ impl Transaction {
         self.observed
     }
 
-    /// Whether [`Order::Finish`] has been given.
+    /// Whether [`Order::Finish`](super::Order::Finish) has been given.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished

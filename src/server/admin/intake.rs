@@ -6,9 +6,10 @@ use super::access;
 use super::desk::{Question, Reply, BODY_MOST};
 use super::visit::{Terms, Visit};
 use crate::http::answer::{FixedAnswer, Rendering, CONTINUE};
-use crate::http::{Expect, Method, Party, Reason, RequestBody, RequestHead};
+use crate::http::{Expect, Method, Reason, RequestBody, RequestHead};
 use crate::server::blame::{Blame, Told};
 use crate::server::body::{Chunked, Framing, Source};
+use crate::server::builtin::is_internal;
 use crate::server::judge::{Arrival, Verdict};
 use crate::server::refuse::Refusal;
 use crate::server::session::{Phase, Session, Tag};
@@ -16,7 +17,7 @@ use crate::server::Kit;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// What becomes of a request to the admin API; `None` if it is not for that.
-    pub(in crate::server) fn builtin(
+    pub(in crate::server) fn judge_visit(
         &mut self,
         session: &Session,
         arrival: &Arrival<'_, '_, '_>,
@@ -27,7 +28,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             path,
             ..
         } = *arrival;
-        if path != b"/internal" && !path.starts_with(b"/internal/") {
+        if !is_internal(path) {
             // No route is reached by way of the admin API's own listener.
             return session.is_admin.then(|| arrival.refuse(Reason::NoRoute));
         }
@@ -127,15 +128,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             return;
         };
         self.recall(&visit);
-        let client = session.client.address;
-        if reason.ended_by() != Party::Client {
-            self.note_refusal(client, &reason.into(), 0);
-        }
-        let told = Told {
-            reason: Some(reason),
-            ..Told::default()
-        };
-        self.log_answer(client, Some(session.since), &told);
+        self.note_cut(session, reason);
     }
 
     /// What the visit asked for is the request at hand again.
@@ -179,14 +172,14 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// The client sends its body too slowly.
     pub(in crate::server) fn body_too_slow(&mut self, session: &mut Session) {
+        let now = self.now();
+        let Some((reason, observed)) = session.visit().and_then(|visit| visit.overdue(now)) else {
+            return;
+        };
         if let Some(op) = session.recv {
             self.cx.engine.cancel(op);
         }
         self.note_slowness(session);
-        let now = self.now();
-        let Some((reason, observed)) = session.visit().map(|visit| visit.overdue(now)) else {
-            return;
-        };
         self.refuse_visit(session, Blame::with(reason, observed));
     }
 

@@ -8,6 +8,7 @@ use super::desk::Question;
 use crate::http::{Reason, Version};
 use crate::policy::settings::Settings;
 use crate::proxy::pace::Pace;
+use crate::proxy::reading::Reading;
 use crate::proxy::window::Window;
 use crate::server::body::Source;
 use crate::server::describe::Description;
@@ -19,10 +20,8 @@ pub struct Visit {
     pub question: Question,
     /// The body that is still to come.
     pub source: Source,
-    /// The sliding deadline of the body (I18).
-    window: Window,
-    /// Its average rate and total time (I20, I21).
-    pace: Pace,
+    /// The deadlines of the body (I18, I20, I21).
+    reading: Reading,
     /// The client's version.
     pub version: Version,
     /// No body is wanted: HEAD.
@@ -53,8 +52,10 @@ impl Visit {
         Visit {
             question,
             source,
-            window: Window::new(settings.read_timeout, settings.min_progress_bytes),
-            pace: Pace::new(settings.min_body_rate, settings.body_timeout),
+            reading: Reading::new(
+                Window::new(settings.read_timeout, settings.min_progress_bytes),
+                Pace::new(settings.min_body_rate, settings.body_timeout),
+            ),
             version: terms.version,
             head_only: terms.head_only,
             keep_alive: terms.keep_alive,
@@ -65,31 +66,24 @@ impl Visit {
 
     /// More of the body is awaited.
     pub fn run(&mut self, now: Time) {
-        self.window.run(now);
-        self.pace.run(now);
+        self.reading.run(now);
     }
 
     /// So many bytes of it have come.
     pub fn progress(&mut self, now: Time, bytes: usize) {
-        let bytes = bytes as u64;
-        self.window.progress(now, bytes, self.source.outstanding());
-        self.pace.progress(bytes);
+        let outstanding = self.source.outstanding();
+        self.reading.progress(now, bytes as u64, outstanding);
     }
 
     /// Which rule the client has broken by now, with what was observed.
     #[must_use]
-    pub fn overdue(&self, now: Time) -> (Reason, u64) {
-        let spent = self.window.spent(now).as_millis();
-        let spent = u64::try_from(spent).unwrap_or(u64::MAX);
-        self.pace
-            .overdue(now)
-            .unwrap_or((Reason::ReadTimeout, spent))
+    pub fn overdue(&self, now: Time) -> Option<(Reason, u64)> {
+        self.reading.overdue(now)
     }
 
     /// When the client is too slow with it.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.window.deadline(), self.pace.deadline()];
-        deadlines.into_iter().flatten().min()
+        self.reading.deadline()
     }
 }

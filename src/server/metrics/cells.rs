@@ -115,6 +115,8 @@ pub struct Cells {
     pub connections: Counter,
     /// Requests that were read to the end of their head, or refused before.
     pub received: Counter,
+    /// Fields that were not passed on, as there was an underscore in their name (I4).
+    pub underscores: Counter,
     /// Ended requests that no route took.
     pub unrouted: Ended,
     /// Refused or cut off without a route, by [`Reason::index`].
@@ -144,6 +146,7 @@ impl Default for Cells {
         Cells {
             connections: Counter::default(),
             received: Counter::default(),
+            underscores: Counter::default(),
             unrouted: Ended::default(),
             refusals: std::array::from_fn(|_| Counter::default()),
             deadlines: std::array::from_fn(|_| Counter::default()),

@@ -6,11 +6,10 @@ use super::cursor::Cursor;
 use super::text::Format;
 use crate::http::answer::write_piecewise_head;
 use crate::http::{Method, Reason, Version};
-use crate::policy::router::Lookup;
 use crate::proxy::transaction::ClientEnd;
 use crate::server::admin::access::check_subnet;
+use crate::server::builtin::{is_taken, only_reads, METRICS};
 use crate::server::judge::{Arrival, Verdict};
-use crate::server::lookup::lookup;
 use crate::server::session::{Session, Tag};
 use crate::server::Kit;
 
@@ -23,14 +22,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         arrival: &Arrival<'_, '_, '_>,
     ) -> Option<Result<(), Reason>> {
         let (snapshot, request) = (&self.core.snapshot, &arrival.request);
-        if arrival.path != b"/metrics" {
+        if arrival.path != METRICS {
             return None;
         }
-        let taken = !session.is_admin
-            && matches!(
-                lookup(snapshot, request, arrival.path),
-                Lookup::Route(route) if route.prefix == "/metrics"
-            );
+        let taken = !session.is_admin && is_taken(snapshot, request, arrival.path);
         if !taken && !self.core.serves_admin(session) {
             return Some(Err(Reason::NoRoute));
         }
@@ -46,7 +41,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         arrival: &Arrival<'_, '_, '_>,
     ) -> Verdict {
         let facts = &arrival.request.facts;
-        if !matches!(facts.method, Method::Get | Method::Head) {
+        if !only_reads(&arrival.request) {
             return arrival.refuse_method("GET, HEAD");
         }
         let format = Format::accepted(arrival.request.field("accept"));

@@ -48,6 +48,13 @@ pub const FAMILIES: &[Family] = &[
         samples: Samples::Requests(unrouted_refusals, refusals),
     },
     Family {
+        name: "toron_request_fields_dropped_total",
+        kind: Kind::Counter,
+        help: "Request fields that were not passed on because of an underscore in their name.",
+        labels: &[],
+        samples: Samples::Once(|view, out| out.value(view.sum(|cells| cells.underscores.get()))),
+    },
+    Family {
         name: "toron_response_head_seconds",
         kind: Kind::Histogram,
         help:

@@ -95,3 +95,23 @@ fn i3_after_a_response_the_connection_may_idle_and_is_closed_without_a_word() {
     on_time(since, 8 * SECOND, end);
     assert!(client.text().ends_with("\r\n\r\nOK"));
 }
+
+#[test]
+fn i3_a_head_that_waits_for_a_buffer_of_torons_is_not_slow() {
+    let mut stage = Stage::new(CONFIG, "");
+    let mut client = stage.client();
+    stage.until(SECOND, || client.remote.is_open());
+    stage.pass(SECOND);
+    // The head takes the one buffer that is left, and the request for the upstream finds none.
+    let mut taken = stage.all_buffers();
+    taken.pop();
+    client.send(GET.as_bytes());
+    stage.pass(10 * SECOND);
+    assert_eq!(client.text(), "");
+    assert!(!client.has_ended());
+    stage.nobody_waits();
+    drop(taken);
+    let upstream = stage.upstream(SECOND);
+    upstream.send(OK);
+    stage.until(SECOND, || client.has(b"OK"));
+}
