@@ -102,6 +102,8 @@ impl Place {
         let bad_head = answers_with(b"HTTP/1.1 200 OK\r\nNoColon\r\n\r\n", Then::Keep);
         let two_lengths = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
         let bad_framing = answers_with(two_lengths, Then::Keep);
+        let chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
+        let bad_chunk = answers_with(chunk, Then::Keep);
         let upgrade = b"HTTP/1.1 101 Over\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
         let switches = answers_with(upgrade, Then::Reset);
         let huge = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(70_000));
@@ -110,6 +112,7 @@ impl Place {
         let routes = ROUTES
             .replace("BAD-HEAD", &bad_head.addr.to_string())
             .replace("BAD-FRAMING", &bad_framing.addr.to_string())
+            .replace("BAD-CHUNK", &bad_chunk.addr.to_string())
             .replace("SWITCHES", &switches.addr.to_string())
             .replace("HUGE-HEAD", &huge_head.addr.to_string())
             .replace("HANGS", &hangs.addr.to_string())
@@ -129,6 +132,7 @@ impl Place {
                 answers,
                 bad_head,
                 bad_framing,
+                bad_chunk,
                 switches,
                 huge_head,
             ],

@@ -60,6 +60,7 @@ routes:
     target: http://HANGS
   - {prefix: /bad-head, target: 'http://BAD-HEAD'}
   - {prefix: /bad-framing, target: 'http://BAD-FRAMING'}
+  - {prefix: /bad-chunk, target: 'http://BAD-CHUNK'}
   - {prefix: /switches, target: 'http://SWITCHES'}
   - {prefix: /huge-head, target: 'http://HUGE-HEAD'}
   - {prefix: /ws, target: 'http://SWITCHES'}
