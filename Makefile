@@ -13,6 +13,11 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/toron
 
+# What make install puts there lies as it does here, so that the links of the pages lead somewhere.
+DOC = $(DESTDIR)$(PREFIX)/share/doc/toron
+PAGES = docs/bench.md docs/configuration.md docs/operations.md docs/rules.md docs/tune.md
+EXAMPLES = configs/discovery configs/example configs/firewall configs/logrotate configs/recipes configs/tune
+
 .PHONY: run build install test soak compare bench tools
 
 run:
@@ -25,13 +30,13 @@ build:
 install:
 	@test -x "$(BINARY)" || { echo "$(BINARY) is not there: make build" >&2; exit 1; }
 	install -D -m 755 "$(BINARY)" "$(DESTDIR)$(PREFIX)/bin/toron"
-	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system" "$(DESTDIR)$(PREFIX)/share/doc/toron/example"
+	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system" "$(DOC)/docs" "$(DOC)/configs/systemd"
 	sed 's,@BINDIR@,$(PREFIX)/bin,' configs/systemd/toron.service \
 		> "$(DESTDIR)$(PREFIX)/lib/systemd/system/toron.service"
-	install -m 644 configs/example/*.yaml "$(DESTDIR)$(PREFIX)/share/doc/toron/example"
-	install -m 644 docs/bench.md docs/configuration.md docs/operations.md docs/rules.md docs/tune.md \
-		configs/logrotate/toron \
-		"$(DESTDIR)$(PREFIX)/share/doc/toron"
+	cp "$(DESTDIR)$(PREFIX)/lib/systemd/system/toron.service" "$(DOC)/configs/systemd"
+	install -m 644 $(PAGES) "$(DOC)/docs"
+	find $(EXAMPLES) -type f ! -name '*.sh' -exec install -D -m 644 {} "$(DOC)/{}" \;
+	find $(EXAMPLES) -type f -name '*.sh' -exec install -D -m 755 {} "$(DOC)/{}" \;
 
 test: tools
 	cargo fmt --all --check

@@ -1,8 +1,11 @@
 //! The command line.
 
+pub mod help;
+
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use help::{commands, Page};
 use lexopt::{Arg, Parser, ValueExt};
 use toron::args::{ExplainArgs, ServeArgs};
 use toron::bench::{options, Asked, BenchArgs};
@@ -11,41 +14,6 @@ use toron::control::config::hint::allowed;
 use toron::origin::UpstreamArgs;
 use toron::tune::args::TuneArgs;
 use toron_reactor::EngineKind;
-
-/// For `--help`.
-pub const HELP: &str = "\
-toron, a reverse proxy
-
-Usage:
-  toron [serve] [-c FILE] [-r FILE]   run
-  toron check [-c FILE] [-r FILE]     check both files and show what holds (also: toron -t)
-  toron explain [METHOD] URL [-H 'NAME: VALUE']…
-                                      which route takes a request and why the others do not, its
-                                      limits, what the upstream sees
-  toron upstream [--listen ADDRESS]…  the test origin (default 127.0.0.1:9000; 9100 and :9100 are
-                                      that port on every address, 127.0.0.1 alone is its port 9000);
-                                      its page / lists what it answers
-  toron tune [OPTIONS]                what the kernel allows, and how to change it (tune --help)
-  toron bench [OPTIONS] URL           measure a server (toron bench --help)
-
-Options:
-  -c, --config FILE   config.yaml or toron.yaml in the working directory, then in /etc/toron
-  -r, --routes FILE   routes.yaml beside the configuration
-  -t                  check
-  --strict            check: exit status 1 also for warnings (settings without effect yet, …)
-  -H 'NAME: VALUE'    explain: a header of the request
-  --from ADDRESS      explain: where the request comes from (default 127.0.0.1)
-  --json              explain: for machines
-  --running           explain: ask the toron that runs, in place of the files
-  --admin URL         explain --running: its admin API (default: where the files say)
-  --key KEY           explain --running: its key (default: TORON_ADMIN_KEY, then the files)
-  --engine NAME       engine of the test origin: auto, io_uring or epoll
-  --reactors N        threads of the test origin (default: one for each core)
-  -h, --help          this text
-  -V, --version       version
-";
-
-const COMMANDS: [&str; 6] = ["serve", "check", "explain", "upstream", "bench", "tune"];
 
 /// What to do.
 #[derive(Clone, PartialEq, Debug)]
@@ -67,12 +35,8 @@ pub enum Command {
     Tune(TuneArgs),
     /// Measure a server.
     Bench(Box<BenchArgs>),
-    /// Print the help of bench.
-    BenchHelp,
-    /// Print [`HELP`].
-    Help,
-    /// Print the help of tune.
-    TuneHelp,
+    /// Print a page of help.
+    Help(Page),
     /// Print [`version`].
     Version,
 }
@@ -86,18 +50,6 @@ pub fn version() -> String {
         Err(error) => format!("none: {error}"),
     };
     format!("toron {version}{commit}\nengine {engine}")
-}
-
-/// The command whose help knows the options of these arguments.
-pub fn help_for(arguments: &[OsString]) -> &'static str {
-    let word = arguments
-        .iter()
-        .find(|word| *word == "bench" || *word == "tune");
-    match word.and_then(|word| word.to_str()) {
-        Some("bench") => "toron bench --help",
-        Some(_) => "toron tune --help",
-        None => "toron --help",
-    }
 }
 
 /// Reads the arguments, the program's name left out. The error is for people.
@@ -118,7 +70,11 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
     let defaults = origin.clone();
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            Arg::Short('h') | Arg::Long("help") => {
+                let checks = check.then_some(Page::Check);
+                let page = command.as_deref().and_then(Page::of).or(checks);
+                return Ok(Command::Help(page.unwrap_or(Page::All)));
+            }
             Arg::Short('V') | Arg::Long("version") => return Ok(Command::Version),
             Arg::Short('t') => check = true,
             Arg::Long("strict") => strict = true,
@@ -138,8 +94,8 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                 if word == "help" {
                     return help(&mut parser);
                 }
-                if !COMMANDS.contains(&word.as_str()) {
-                    let hint = allowed(&word, &COMMANDS);
+                if Page::of(&word).is_none() {
+                    let hint = allowed(&word, &commands());
                     return Err(format!("unknown command \"{word}\" {hint}").into());
                 }
                 if word == "tune" {
@@ -149,7 +105,7 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                 if word == "bench" {
                     return match options::read(&mut parser)? {
                         Asked::Run(args) => Ok(Command::Bench(args)),
-                        Asked::Help => Ok(Command::BenchHelp),
+                        Asked::Help => Ok(Command::Help(Page::Bench)),
                     };
                 }
                 if word == "explain" {
@@ -189,15 +145,17 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
 
 /// `help`, and `help COMMAND`.
 fn help(parser: &mut Parser) -> Result<Command, lexopt::Error> {
-    match parser.next()? {
-        None => Ok(Command::Help),
-        Some(Arg::Value(word)) => match word.string()?.as_str() {
-            "bench" => Ok(Command::BenchHelp),
-            "tune" => Ok(Command::TuneHelp),
-            word if COMMANDS.contains(&word) => Ok(Command::Help),
-            word => Err(format!("unknown command \"{word}\" {}", allowed(word, &COMMANDS)).into()),
-        },
-        Some(argument) => Err(argument.unexpected()),
+    let word = match parser.next()? {
+        None => return Ok(Command::Help(Page::All)),
+        Some(Arg::Value(word)) => word.string()?,
+        Some(argument) => return Err(argument.unexpected()),
+    };
+    match Page::of(&word) {
+        Some(page) => Ok(Command::Help(page)),
+        None => {
+            let hint = allowed(&word, &commands());
+            Err(format!("unknown command \"{word}\" {hint}").into())
+        }
     }
 }
 
@@ -218,7 +176,7 @@ fn tune(parser: &mut Parser, files: ServeArgs, alone: bool) -> Result<Command, l
         return Err("only -c and -r may stand before tune".into());
     }
     let args = TuneArgs::read(parser, files)?;
-    Ok(args.map_or(Command::TuneHelp, Command::Tune))
+    Ok(args.map_or(Command::Help(Page::Tune), Command::Tune))
 }
 
 /// The request and the options of explain; only the files may stand in front of it.
@@ -240,7 +198,7 @@ fn explain(parser: &mut Parser, files: ServeArgs, alone: bool) -> Result<Command
     };
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(Page::Explain)),
             Arg::Short('c') | Arg::Long("config") => {
                 once(&mut args.files.config, "--config", parser)?;
             }
@@ -308,19 +266,82 @@ mod tests {
 
     #[test]
     fn help_is_that_of_the_command() {
-        assert_eq!(read("help"), Ok(Command::Help));
-        assert_eq!(read("help bench"), Ok(Command::BenchHelp));
-        assert_eq!(read("help tune"), Ok(Command::TuneHelp));
-        assert_eq!(read("help check"), Ok(Command::Help));
+        let all = ["serve", "check", "explain", "upstream", "bench", "tune"];
+        assert_eq!(help::commands(), all);
+        for name in all {
+            let page = Page::of(name).unwrap();
+            for line in [
+                format!("help {name}"),
+                format!("{name} --help"),
+                format!("{name} -h"),
+            ] {
+                assert_eq!(read(&line), Ok(Command::Help(page)), "{line}");
+            }
+            let text = page.text();
+            assert!(text.starts_with(&format!("toron {name}")), "{text}");
+            assert!(text.contains(&format!("  toron {name} ")), "{text}");
+            assert_eq!(page.command(), format!("toron {name} --help"));
+            let listed = format!("\n  {name:<12}");
+            assert!(Page::All.text().contains(&listed), "{name}");
+        }
+        for (line, page) in [
+            ("help", Page::All),
+            ("--help", Page::All),
+            ("-t -h", Page::Check),
+            ("-c a check -h", Page::Check),
+            ("-c a explain http://b/ --help", Page::Explain),
+            ("upstream --reactors 2 --help", Page::Upstream),
+        ] {
+            assert_eq!(read(line), Ok(Command::Help(page)), "{line}");
+        }
         let error = read("help bensh").unwrap_err();
         assert!(error.contains("did you mean \"bench\"?"), "{error}");
         for (line, help) in [
-            ("-c a tune --nonsense", "toron tune --help"),
-            ("bench --nonsense", "toron bench --help"),
-            ("check --nonsense", "toron --help"),
+            ("-c a tune --nonsense", Page::Tune),
+            ("bench --nonsense", Page::Bench),
+            ("check --nonsense", Page::Check),
+            ("--nonsense", Page::All),
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            assert_eq!(help_for(&words), help, "{line}");
+            assert_eq!(Page::of_arguments(&words), help, "{line}");
+        }
+    }
+
+    /// Each page names every option that its command takes, and no other.
+    #[test]
+    fn pages_name_the_options_of_their_command() {
+        for (page, options) in [
+            (Page::All, &["--help", "--version"][..]),
+            (Page::Serve, &["--config", "--routes", "--help"]),
+            (Page::Check, &["--config", "--routes", "--strict", "--help"]),
+            (
+                Page::Explain,
+                &[
+                    "--header",
+                    "--from",
+                    "--json",
+                    "--config",
+                    "--routes",
+                    "--running",
+                    "--admin",
+                    "--key",
+                    "--help",
+                ],
+            ),
+            (
+                Page::Upstream,
+                &["--listen", "--engine", "--reactors", "--help"],
+            ),
+        ] {
+            let section = page.text().split("\nOptions:\n").nth(1).unwrap();
+            let section = section.split("\n\n").next().unwrap();
+            let lines = section.lines().filter(|line| line.starts_with("  -"));
+            let named: Vec<&str> = lines
+                .filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--")))
+                .collect();
+            assert_eq!(named, options, "{page:?}");
+            let is_short = |line: &str| line.chars().count() <= 100;
+            assert!(page.text().lines().all(is_short), "{page:?}");
         }
     }
 
@@ -390,9 +411,6 @@ mod tests {
             panic!("not understood")
         };
         assert_eq!((args.files, args.check), (files(Some("a"), None), true));
-        assert_eq!(read("tune -h"), Ok(Command::TuneHelp));
-        assert_eq!(read("check --help"), Ok(Command::Help));
-        assert_eq!(read("bench --help"), Ok(Command::BenchHelp));
         let Ok(Command::Bench(args)) = read("bench http://a:1/x --closed --connections 3") else {
             panic!("not understood")
         };

@@ -7,6 +7,7 @@ mod cli;
 use std::io::Write;
 use std::process::ExitCode;
 
+use cli::help::Page;
 use cli::Command;
 use toron::args::ServeArgs;
 use toron::control::check::check;
@@ -24,13 +25,12 @@ fn main() -> ExitCode {
         Ok(Command::Explain(args)) => toron::control::explain::run(&args),
         Ok(Command::Upstream(args)) => upstream(&args),
         Ok(Command::Bench(args)) => toron::bench::run(&args),
-        Ok(Command::BenchHelp) => print(toron::bench::HELP),
         Ok(Command::Tune(args)) => toron::tune::run(&args),
-        Ok(Command::TuneHelp) => print(toron::tune::args::HELP),
-        Ok(Command::Help) => print(cli::HELP),
+        Ok(Command::Help(page)) => print(page.text()),
         Ok(Command::Version) => print(&format!("{}\n", cli::version())),
         Err(error) => {
-            eprintln!("toron: {error}\nTry {}.", cli::help_for(&arguments));
+            let page = Page::of_arguments(&arguments);
+            eprintln!("toron: {error}\nTry {}.", page.command());
             ExitCode::from(USAGE)
         }
     }

@@ -1,10 +1,9 @@
 //! Holds the documents to the code: every key of the configuration is documented once, with the default
-//! that the code has; what has no effect yet is marked †, in docs/configuration.md by setting and in
-//! docs/rules.md by rule; every reason stands in docs/operations.md; examples can be used as they stand;
-//! links lead somewhere.
+//! that the code has; every reason stands in docs/operations.md; examples can be used as they stand; links
+//! lead somewhere.
 //!
-//! The marks follow from src/control/config/pending.rs, the reasons from src/http/reason.rs.
-//! `TORON_UPDATE_DOCS=1 cargo test --test docs` writes both anew.
+//! The reasons follow from src/http/reason.rs: `TORON_UPDATE_DOCS=1 cargo test --test docs` writes them
+//! anew.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "docs/files.rs"]
@@ -22,30 +21,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use toron::control::config::pending::not_in_effect;
 use toron::control::config::{known_keys, load_texts, Loaded};
 use toron::control::resolve::Endpoints;
 use toron::policy::settings::{ProcessSources, Settings};
 
-use table::{cells, documented, quoted, rows, Row};
-
-const MARK: &str = " †";
-
-/// Rules that are not in force before these settings have effect.
-const RULES: &[(&str, &[&str])] = &[
-    ("I12", &["routes[].max_concurrency"]),
-    ("I13", &["routes[].max_concurrency"]),
-    ("I16", &["routes[].max_concurrency"]),
-    ("I17", &["routes[].max_concurrency"]),
-    ("I20", &["firewall.min_body_rate", "routes[].min_body_rate"]),
-    ("I21", &["firewall.body_timeout", "routes[].body_timeout"]),
-    (
-        "I37",
-        &["routes[].stream_request_body", "server.buffer_memory"],
-    ),
-    ("F3", &["firewall.adaptive_rate_limit"]),
-    ("F4", &["firewall.client_ip_header"]),
-];
+use table::{documented, quoted};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -258,6 +238,54 @@ fn what_is_inherited_comes_from_where_the_document_says() {
     assert!(compared >= 10, "only {compared} keys inherit");
 }
 
+/// The table of what `0` means on a route: whether it is the same as nothing, key by key.
+#[test]
+fn zero_on_a_route_is_what_the_document_says() {
+    // Of whatever can be inherited, something that is neither the default nor off.
+    let config = "\
+        server: {max_body_bytes: 777, read_timeout: 7s, write_timeout: 7s, upgrade_idle_timeout: 7s, \
+        header_deadline: 7s, min_progress_bytes: 777}\n\
+        proxy: {transport: {response_header_timeout: 7s, upstream_idle_timeout: 7s}}\n\
+        firewall: {body_timeout: 7s, min_body_rate: 777}\n";
+    let route = |own: &str| {
+        let probed = "target: http://a, health_check_path: /";
+        let routes = routes(&format!("{probed}{own}"));
+        let loaded = load_texts(config, Some(&routes), &mut Endpoints::default());
+        let loaded = loaded.unwrap_or_else(|r| panic!("{own}: {:?}", r.faults));
+        let route = &loaded.snapshot.table.routes()[0];
+        format!("{:?} {:?}", route.limits, route.kind)
+    };
+    let text = read("docs/configuration.md");
+    let table = text
+        .split("| on a route, `0` for |")
+        .nth(1)
+        .and_then(|rest| rest.split("\n\n").next())
+        .expect("the table is there");
+    let mut told = BTreeSet::new();
+    for line in table.lines().skip(2) {
+        let cells = table::cells(line).unwrap();
+        for key in cells[0].split(", ").map(|key| quoted(key).unwrap()) {
+            let zero = route(&format!(", {key}: 0"));
+            let is_nothing = cells[1].starts_with("as if it were not written");
+            assert_eq!(zero == route(""), is_nothing, "{key}");
+            told.insert(key.to_owned());
+        }
+    }
+    // Every key of a route that takes a zero has its word there.
+    let own = documented().into_iter().filter_map(|row| {
+        let key = row.key.strip_prefix("routes[].")?.to_owned();
+        let kind = row.allowed.split([',', ' ']).next()?;
+        let number = kind == "duration" || kind == "size";
+        (number || row.allowed.contains("0 ")).then_some(key)
+    });
+    let takes_zero = own.filter(|key| {
+        let routes = routes(&format!("target: http://a, {key}: 0"));
+        load_texts("", Some(&routes), &mut Endpoints::default()).is_ok()
+    });
+    let missing: Vec<String> = takes_zero.filter(|key| !told.contains(key)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn listed_values_are_accepted() {
     let mut tried = 0;
@@ -292,90 +320,6 @@ fn hold(file: &str, expected: &str) {
         "{file} is not as the code has it; \
          TORON_UPDATE_DOCS=1 cargo test --test docs writes them anew: {different:#?}"
     );
-}
-
-fn replaced(text: &str, lines: impl Fn(usize, &str) -> String) -> String {
-    let lines: Vec<String> = text
-        .lines()
-        .enumerate()
-        .map(|(n, line)| lines(n, line))
-        .collect();
-    lines.join("\n") + "\n"
-}
-
-#[test]
-fn settings_without_effect_are_marked() {
-    let text = read("docs/configuration.md");
-    let rows = rows(&text);
-    let mut placed = BTreeSet::new();
-    let mut marked = |row: &Row, line: &str| {
-        let mut line = line.to_owned();
-        for name in not_in_effect() {
-            let (key, what) = match name.split_once('=') {
-                Some((key, value)) => (key, format!("`{value}`")),
-                None => (*name, format!("`{}`", first_cell_key(&line))),
-            };
-            if key == row.key {
-                // Of a value the one in the column of allowed values: the last but the meaning.
-                let at = if name.contains('=') {
-                    let meaning = line.trim_end_matches(" |").rfind(" | ").unwrap();
-                    line[..meaning].rfind(&what).unwrap()
-                } else {
-                    line.find(&what).unwrap()
-                };
-                line.insert_str(at + what.len(), MARK);
-                placed.insert(*name);
-            }
-        }
-        line
-    };
-    let mut expected = String::new();
-    for (n, line) in text.lines().enumerate() {
-        match rows.iter().find(|row| row.line == n && !row.is_older) {
-            Some(row) => expected.push_str(&marked(row, &line.replace(MARK, ""))),
-            None => expected.push_str(line),
-        }
-        expected.push('\n');
-    }
-    let all: BTreeSet<&str> = not_in_effect().iter().copied().collect();
-    assert_eq!(placed, all, "some have no row");
-    hold("docs/configuration.md", &expected);
-}
-
-fn first_cell_key(line: &str) -> String {
-    let cells = cells(line).unwrap();
-    quoted(cells[0]).unwrap().to_owned()
-}
-
-#[test]
-fn rules_not_in_force_are_marked() {
-    let text = read("docs/rules.md");
-    for (rule, settings) in RULES {
-        assert!(
-            text.contains(&format!("\n| {rule}")),
-            "there is no rule {rule}"
-        );
-        for setting in *settings {
-            let key = setting.split('=').next().unwrap();
-            let is_known = known_keys().contains(key);
-            assert!(is_known, "{rule}: there is no setting {setting}");
-        }
-    }
-    let expected = replaced(&text, |_, line| {
-        let Some(cells) = cells(line) else {
-            return line.to_owned();
-        };
-        let id = cells[0].trim_end_matches(MARK);
-        let needs = RULES.iter().find(|(rule, _)| *rule == id);
-        let pending = needs.is_some_and(|(_, settings)| {
-            settings
-                .iter()
-                .any(|setting| not_in_effect().contains(setting))
-        });
-        let mark = if pending { MARK } else { "" };
-        line.replacen(cells[0], &format!("{id}{mark}"), 1)
-    });
-    hold("docs/rules.md", &expected);
 }
 
 /// The blocks of a document that are fenced as `yaml`.

@@ -221,6 +221,54 @@ fn i35_a_few_bytes_behind_a_request_hold_no_buffer() {
     });
 }
 
+const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// A malformed chunk in the segment of the head: the client got a closed connection without a byte, and
+/// the log said 200. The request has been carried out, so that it is not sent again.
+#[test]
+fn i27_a_malformed_chunk_that_comes_with_its_head_is_a_502() {
+    on_every_engine(|engine| {
+        let backend = Backend::start();
+        let toron = start(engine, &backend.addr, &[("retries", "2")]);
+        for version in ["1.0", "1.1"] {
+            let mut client = connect(&toron);
+            let request = format!("GET /p HTTP/{version}\r\nHost: t.example\r\n\r\n");
+            client.send(request.as_bytes(), PATIENCE);
+            let mut peer = backend.accept();
+            peer.receive_head();
+            peer.send(&[CHUNKED, b"2\r\nok\r\nzz\r\n"].concat());
+            // On a second connection nobody would answer.
+            assert!(client.receive_responses(1, PATIENCE));
+            let response = &client.parsed().responses[0];
+            assert_eq!(response.status, 502);
+            let body = r#"{"error":"502 Bad Gateway: Invalid upstream response"}"#;
+            assert_eq!(String::from_utf8_lossy(&response.body), body);
+            await_readout(&toron, "the end", |r| r.upstream_connections == 0);
+        }
+    });
+}
+
+/// Behind a head that has gone out, it cuts the response.
+#[test]
+fn i31_a_malformed_chunk_behind_its_head_cuts_the_response() {
+    on_every_engine(|engine| {
+        let backend = Backend::start();
+        let toron = start(engine, &backend.addr, &[]);
+        let mut client = connect(&toron);
+        client.send(b"GET /p HTTP/1.1\r\nHost: t.example\r\n\r\n", PATIENCE);
+        let mut peer = backend.accept();
+        peer.receive_head();
+        peer.send(CHUNKED);
+        let has_head = |client: &Client| contains(&client.received, b"\r\n\r\n");
+        assert!(client.receive_until(PATIENCE, has_head));
+        peer.send(b"zz\r\n");
+        assert!(client.receive_until_end(PATIENCE));
+        let responses = client.parsed().responses;
+        assert_eq!(responses.len(), 1);
+        assert_eq!((responses[0].status, responses[0].complete), (200, false));
+    });
+}
+
 /// One urgent byte (`MSG_OOB`) stopped a body that moved by splice, which does not pass it, though all the
 /// rest had come: on epoll nothing went on, on io_uring the reactor asked again without end. TCP takes the
 /// urgent byte itself out of the stream.

@@ -330,6 +330,13 @@ fn r20_probes_take_targets_out_and_bring_them_back(engine: Engine) {
     let toron = Toron::start(&settings(engine, &urls(&replicas), keys));
     replicas[0].answer_probes(503);
     is_out(&toron, &replicas[0]);
+    let asked = format!(
+        "the last probe of target http://{}, GET /healthz: answers with status 503",
+        replicas[0].addr
+    );
+    toron
+        .process()
+        .wait_line(PATIENCE, |text| text.contains(&asked).then_some(()));
     let before = replicas[0].requests();
     spread(&toron, 40);
     assert_eq!(replicas[0].requests(), before);

@@ -102,6 +102,8 @@ impl Place {
         let bad_head = answers_with(b"HTTP/1.1 200 OK\r\nNoColon\r\n\r\n", Then::Keep);
         let two_lengths = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
         let bad_framing = answers_with(two_lengths, Then::Keep);
+        let chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
+        let bad_chunk = answers_with(chunk, Then::Keep);
         let upgrade = b"HTTP/1.1 101 Over\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
         let switches = answers_with(upgrade, Then::Reset);
         let huge = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(70_000));
@@ -110,6 +112,7 @@ impl Place {
         let routes = ROUTES
             .replace("BAD-HEAD", &bad_head.addr.to_string())
             .replace("BAD-FRAMING", &bad_framing.addr.to_string())
+            .replace("BAD-CHUNK", &bad_chunk.addr.to_string())
             .replace("SWITCHES", &switches.addr.to_string())
             .replace("HUGE-HEAD", &huge_head.addr.to_string())
             .replace("HANGS", &hangs.addr.to_string())
@@ -129,6 +132,7 @@ impl Place {
                 answers,
                 bad_head,
                 bad_framing,
+                bad_chunk,
                 switches,
                 huge_head,
             ],
@@ -162,6 +166,8 @@ impl Place {
         assert_eq!(entry["status"], response.status, "{entry}");
         assert_eq!(entry["client"], "127.0.0.1", "{entry}");
         self.check_limit(case, entry);
+        let is_window = case.reason == "read_timeout";
+        assert_eq!(entry["window"].is_object(), is_window, "{entry}");
         match case.observed {
             None => assert!(entry["observed"].is_null(), "{entry}"),
             Some((least, most)) => {
@@ -170,6 +176,29 @@ impl Place {
                 assert!(within, "{least} to {most}: {entry}");
             }
         }
+    }
+
+    /// The entry for a client that sends so many bytes of its body, once its window has begun, and no
+    /// more. On a busy machine they may come before the window or behind it: then it is tried again.
+    fn drip(&self, path: &str, body: usize, outstanding: usize) -> Value {
+        let length = format!("Content-Length: {outstanding}\r\n");
+        for _ in 0..10 {
+            let before = self.hangs.connections().len();
+            let mut client = self.client(with("POST", path, &length).as_bytes());
+            let arrived = self.hangs.wait_for(PATIENCE, |all| {
+                let mut later = all.iter().skip(before);
+                later.any(|connection| connection.heads().next().is_some())
+            });
+            assert!(arrived, "{path}");
+            client.send(&b"x".repeat(body), PATIENCE);
+            assert!(client.receive_responses(1, PATIENCE), "{path}");
+            let entry = refusals(self.toron.addr).swap_remove(0);
+            assert_eq!(entry["reason"], "read_timeout", "{entry}");
+            if entry["window"]["bytes"] == body {
+                return entry;
+            }
+        }
+        panic!("{path}: {body} bytes never came within a window");
     }
 
     fn check_limit(&self, case: &Case, entry: &Value) {
@@ -194,6 +223,35 @@ impl Place {
         let told = limit["set_at"].as_str().unwrap_or_default();
         assert!(told.ends_with(&at), "{at}: {entry}");
     }
+}
+
+/// A window that had too few bytes says how many came, how many were needed, and who says so.
+#[test]
+fn i18_the_bytes_of_a_window_are_named() {
+    both(|engine| {
+        let place = Place::start(engine);
+        for (path, body, outstanding, needed, written) in [
+            ("/drip", 40, 1_000, 64, Some("min_progress_bytes: 64")),
+            ("/drip", 40, 50, 50, Some("min_progress_bytes: 64")),
+            ("/pause", 1_000, 10_000, 1_024, None),
+        ] {
+            let entry = place.drip(path, body, outstanding);
+            assert_eq!(entry["limit"]["setting"], "read_timeout", "{entry}");
+            let window = &entry["window"];
+            assert_eq!(window["needed"], needed, "{entry}");
+            assert_eq!(window["setting"], "min_progress_bytes", "{entry}");
+            let (by, at) = match written {
+                Some(on) => {
+                    let line = line_of(&place.routes, on);
+                    ("route", format!("routes.yaml:{line}"))
+                }
+                None => ("default", "default".to_owned()),
+            };
+            assert_eq!(window["set_by"], by, "{entry}");
+            let told = window["set_at"].as_str().unwrap_or_default();
+            assert!(told.ends_with(&at), "{at}: {entry}");
+        }
+    });
 }
 
 #[test]

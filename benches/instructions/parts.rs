@@ -261,6 +261,7 @@ fn log_line(format: LogFormat, has: &'static str) -> Run {
             bytes_out: 1190,
             times,
             reason: None,
+            shortfall: None,
         };
         line.write(format, &mut out);
         !is_checked || out.windows(has.len()).any(|w| w == has.as_bytes())

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use super::config::finding::Finding;
-use super::config::pending::NOT_YET;
 use super::config::{load, Inputs, Rejected};
 use super::report::Report;
 use super::resolve::Endpoints;
@@ -52,29 +51,17 @@ pub fn check(inputs: &Inputs, strict: bool) -> Outcome {
     }
 }
 
-/// The last words: an operator who reads nothing else must not take a setting for granted that has
-/// no effect.
+/// The last words, for an operator who reads nothing else.
 fn verdict(warnings: &[Finding], strict: bool) -> String {
-    let pending = warnings.iter().filter(|w| w.message.ends_with(NOT_YET));
-    let pending = pending.count();
-    let others = warnings.len() - pending;
-    let mut text = if strict && !warnings.is_empty() {
-        "refused by --strict".to_owned()
-    } else {
-        "good".to_owned()
+    let word = match strict && !warnings.is_empty() {
+        true => "refused by --strict",
+        false => "good",
     };
-    let but = if strict { ":" } else { ", but" };
-    match pending {
-        0 => {}
-        1 => text.push_str(&format!("{but} 1 setting has no effect yet")),
-        n => text.push_str(&format!("{but} {n} settings have no effect yet")),
+    match warnings.len() {
+        0 => word.to_owned(),
+        1 => format!("{word}, with 1 warning"),
+        n => format!("{word}, with {n} warnings"),
     }
-    match others {
-        0 => {}
-        1 => text.push_str(", with 1 warning"),
-        n => text.push_str(&format!(", with {n} warnings")),
-    }
-    text
 }
 
 fn lines(before: &str, findings: &[Finding]) -> String {

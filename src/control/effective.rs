@@ -117,7 +117,11 @@ fn own(route: &Route) -> Origin {
 fn body_limits(rows: &mut Rows, route: &Route) {
     let (limits, by, own) = (&route.limits, &route.limit_sources, own(route));
     let least = limits.min_progress_bytes;
-    let shown = show_size(least);
+    let bytes = match least {
+        0 => "any byte".to_owned(),
+        least => show_size(least),
+    };
+    let shown = format!("{bytes} in each read_timeout");
     rows.add(
         "min_progress_bytes",
         least.into(),

@@ -13,7 +13,6 @@ use crate::policy::settings::{
 };
 use crate::policy::snapshot::Snapshot;
 
-use super::config::pending::is_pending;
 use super::config::routes::show_key;
 use super::config::values::{show_duration, show_size};
 use super::discovery::socket::{candidates_here, find};
@@ -367,21 +366,21 @@ fn off_or(duration: Duration) -> String {
     }
 }
 
-/// The limits in time that have effect; those that have none yet would only mislead.
+/// The limits in time.
 fn deadlines(route: &Route) -> Vec<String> {
     let mut parts = Parts(Vec::new());
     let (limits, sources) = (&route.limits, &route.limit_sources);
     let read = off_or(limits.read_timeout);
-    parts.add("read", "read_timeout", &read, sources.read_timeout.by);
+    parts.add("read", &read, sources.read_timeout.by);
     let write = off_or(limits.write_timeout);
-    parts.add("write", "write_timeout", &write, sources.write_timeout.by);
+    parts.add("write", &write, sources.write_timeout.by);
     if route.upstream().is_some() {
         body_deadlines(&mut parts, limits, sources);
         upstream_deadlines(&mut parts, limits, sources);
         total_deadlines(&mut parts, limits, sources);
         let mode = limits.chunked_mode.as_str();
         let by = sources.chunked_mode.by;
-        parts.add("chunked", "inbound_chunked_mode", mode, by);
+        parts.add("chunked", mode, by);
     }
     parts.0
 }
@@ -389,55 +388,47 @@ fn deadlines(route: &Route) -> Vec<String> {
 struct Parts(Vec<String>);
 
 impl Parts {
-    fn add(&mut self, name: &str, key: &str, value: &str, by: SetBy) {
-        if !is_pending(&format!("routes[].{key}")) {
-            self.0.push(format!("{name} {value} ({})", by.as_str()));
-        }
+    fn add(&mut self, name: &str, value: &str, by: SetBy) {
+        self.0.push(format!("{name} {value} ({})", by.as_str()));
     }
 }
 
 fn body_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     let body = limits.body_timeout.map_or("off".to_owned(), show_duration);
-    parts.add("body", "body_timeout", &body, sources.body_timeout.by);
+    parts.add("body", &body, sources.body_timeout.by);
     let rate = match limits.min_body_rate {
         0 => "off".to_owned(),
         rate => show_rate(rate),
     };
-    parts.add(
-        "body rate",
-        "min_body_rate",
-        &rate,
-        sources.min_body_rate.by,
-    );
+    parts.add("body rate", &rate, sources.min_body_rate.by);
     if limits.client_half_close == HalfClose::Abort {
-        parts.add("half-close", "client_half_close", "aborts", SetBy::Route);
+        parts.add("half-close", "aborts", SetBy::Route);
     }
 }
 
 fn upstream_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     let head = off_or(limits.response_header_timeout);
     let by = sources.response_header_timeout.by;
-    parts.add("response header", "response_header_timeout", &head, by);
+    parts.add("response header", &head, by);
     let idle = off_or(limits.upstream_idle_timeout);
     let by = sources.upstream_idle_timeout.by;
-    parts.add("upstream idle", "upstream_idle_timeout", &idle, by);
+    parts.add("upstream idle", &idle, by);
     let upgrade = off_or(limits.upgrade_idle_timeout);
     let by = sources.upgrade_idle_timeout.by;
-    parts.add("upgrade idle", "upgrade_idle_timeout", &upgrade, by);
+    parts.add("upgrade idle", &upgrade, by);
 }
 
 fn total_deadlines(parts: &mut Parts, limits: &Limits, sources: &LimitSources) {
     if let Some(deadline) = limits.header_deadline {
         let shown = show_duration(deadline);
         let by = sources.header_deadline.by;
-        parts.add("header deadline", "header_deadline", &shown, by);
+        parts.add("header deadline", &shown, by);
     }
     if let Some(deadline) = limits.request_deadline {
-        let covers = limits.request_deadline_covers_upgrades
-            && !is_pending("routes[].request_deadline_covers_upgrades");
+        let covers = limits.request_deadline_covers_upgrades;
         let too = if covers { " with upgrades" } else { "" };
         let shown = show_duration(deadline) + too;
-        parts.add("request deadline", "request_deadline", &shown, SetBy::Route);
+        parts.add("request deadline", &shown, SetBy::Route);
     }
 }
 

@@ -241,9 +241,9 @@ impl Answer {
             R::ResponseHeaderTimeout => Answer::HeaderTimeout,
             R::UpstreamIdleTimeout => Answer::UpstreamIdle,
             R::BadStatusLine | R::ResponseHead | R::ResponseHeadTooLarge | R::ResponseFraming
-            | R::UnaskedUpgrade => Answer::InvalidResponse,
+            | R::UnaskedUpgrade | R::ResponseBody => Answer::InvalidResponse,
             R::BlockedByHand | R::WriteTimeout | R::UpgradeIdleTimeout | R::Shutdown
-            | R::ResponseBody | R::ResponseTruncated | R::UpstreamLeftTunnel
+            | R::ResponseTruncated | R::UpstreamLeftTunnel
             | R::ClientLeftHead | R::ClientLeftBody | R::ClientLeftWaiting
             | R::ClientLeftResponse | R::ClientLeftTunnel | R::ClientHalfClosed => return None,
         })

@@ -308,9 +308,9 @@ reasons! {
     ResponseHeadTooLarge = "response_head_too_large" by Upstream,
     /// The upstream's response has no usable length.
     ResponseFraming = "response_framing" by Upstream,
-    /// The upstream switched protocols though nobody asked for it.
+    /// The upstream switched protocols though nobody asked for it, or to one that nobody asked for.
     UnaskedUpgrade = "unasked_upgrade" by Upstream,
-    /// The upstream's response body is malformed.
+    /// The upstream's response body is malformed. Where the response has begun, it is cut.
     ResponseBody = "response_body" by Upstream,
     /// The upstream went away in the middle of its response.
     ResponseTruncated = "response_truncated" by Upstream,
@@ -348,7 +348,8 @@ impl Reason {
             Reason::BadStatusLine
             | Reason::ResponseHead
             | Reason::ResponseHeadTooLarge
-            | Reason::UnaskedUpgrade => self,
+            | Reason::UnaskedUpgrade
+            | Reason::ResponseBody => self,
             Reason::BadContentLength
             | Reason::ConflictingLengths
             | Reason::LengthAndCoding

@@ -100,6 +100,17 @@ impl<'b, 'f> RequestHead<'b, 'f> {
             .find(|f| f.name.eq_ignore_ascii_case(name))
             .map(|f| f.value)
     }
+
+    /// Appends the protocols of all `Upgrade` fields as one list.
+    pub fn push_protocols(&self, out: &mut Vec<u8>) {
+        let fields = self
+            .fields()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
+        for (_, value) in fields {
+            out.extend_from_slice(value);
+            out.push(b',');
+        }
+    }
 }
 
 /// Parses `head`, exactly the bytes of one head as found by

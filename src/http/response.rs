@@ -82,6 +82,18 @@ impl<'b, 'f> ResponseHead<'b, 'f> {
     pub fn fields(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + 'f {
         self.fields.iter().map(|f| (f.name, f.value))
     }
+
+    /// Whether a 101 says what it switches to, and all of that is in the list `asked`: a server must not
+    /// switch to anything else (RFC 9110 section 7.8).
+    pub fn switches_within(&self, asked: &[u8]) -> bool {
+        let mut named = self
+            .fields()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("upgrade"))
+            .flat_map(|(_, value)| list(value))
+            .peekable();
+        named.peek().is_some()
+            && named.all(|name| list(asked).any(|asked| asked.eq_ignore_ascii_case(name)))
+    }
 }
 
 /// Parses `head`, exactly the bytes of one head as found by

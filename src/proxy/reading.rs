@@ -5,7 +5,7 @@ use toron_reactor::Time;
 
 use super::clock::{self, millis};
 use super::pace::Pace;
-use super::window::Window;
+use super::window::{Shortfall, Window};
 use crate::http::Reason;
 
 /// See the module text.
@@ -54,6 +54,12 @@ impl Reading {
             return Some((Reason::ReadTimeout, millis(self.window.spent(now))));
         }
         self.pace.overdue(now)
+    }
+
+    /// How much of its quota the present window has, with `outstanding` bytes still to come.
+    #[must_use]
+    pub fn shortfall(&self, outstanding: u64) -> Shortfall {
+        self.window.shortfall(outstanding)
     }
 
     /// When the client is too slow.

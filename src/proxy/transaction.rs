@@ -31,7 +31,7 @@ pub use super::order::{ClientEnd, Ending, Order, Orders, DRAIN_MOST};
 use super::pace::Pace;
 use super::reading::Reading;
 pub use super::state::{Download, Upload};
-use super::window::Window;
+use super::window::{Shortfall, Window};
 use super::writing::Writing;
 use crate::http::Reason;
 
@@ -72,6 +72,8 @@ pub struct Transaction {
     /// How much of the limit named by the cause was used, in its unit: milliseconds, or bytes per
     /// second.
     observed: u64,
+    /// Of the window that ended without its quota, where that is the cause.
+    shortfall: Option<Shortfall>,
     connect_at: Option<Time>,
     continue_at: Option<Time>,
     response_header_at: Option<Time>,
@@ -115,6 +117,7 @@ impl Transaction {
             finished: false,
             cause: None,
             observed: 0,
+            shortfall: None,
             connect_at: None,
             continue_at: None,
             response_header_at: None,

@@ -18,6 +18,15 @@ pub struct Window {
     moved: u64,
 }
 
+/// What moved in a window, and what had to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// Bytes that moved in it.
+    pub moved: u64,
+    /// Bytes that end it: the quota, or what was outstanding where that is less.
+    pub needed: u64,
+}
+
 impl Window {
     /// A window that has not begun. A `length` of zero means that there is no deadline.
     #[must_use]
@@ -53,11 +62,24 @@ impl Window {
             return;
         }
         self.moved = self.moved.saturating_add(bytes);
-        // What was outstanding when the window had the fewest bytes is `outstanding + moved`.
-        let most = outstanding.saturating_add(self.moved);
-        if self.moved >= self.quota.min(most).max(1) {
+        if self.moved >= self.needed(outstanding) {
             self.clock.restart(now);
             self.moved = 0;
+        }
+    }
+
+    fn needed(&self, outstanding: u64) -> u64 {
+        // What was outstanding when the window had the fewest bytes is `outstanding + moved`.
+        let most = outstanding.saturating_add(self.moved);
+        self.quota.min(most).max(1)
+    }
+
+    /// How much of its quota the present window has, with `outstanding` bytes still to come.
+    #[must_use]
+    pub fn shortfall(&self, outstanding: u64) -> Shortfall {
+        Shortfall {
+            moved: self.moved,
+            needed: self.needed(outstanding),
         }
     }
 
@@ -106,6 +128,9 @@ mod tests {
         w.run(at(0));
         w.progress(at(10), 19, 1);
         assert_eq!(w.deadline(), Some(at(50)));
+        let short = |moved, needed| Shortfall { moved, needed };
+        assert_eq!(w.shortfall(1), short(19, 20));
+        assert_eq!(w.shortfall(u64::MAX), short(19, 1024));
         w.progress(at(20), 1, 0);
         assert_eq!(w.deadline(), Some(at(70)));
     }
@@ -126,6 +151,8 @@ mod tests {
         w.run(at(0));
         w.progress(at(40), 1, u64::MAX);
         assert_eq!(w.deadline(), Some(at(90)));
+        let (moved, needed) = (0, 1);
+        assert_eq!(w.shortfall(u64::MAX), Shortfall { moved, needed });
     }
 
     #[test]

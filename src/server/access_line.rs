@@ -13,6 +13,7 @@ use crate::http::client_address::{ip_text, IP_ROOM};
 use crate::http::syntax::push_decimal;
 use crate::http::Reason;
 use crate::policy::settings::{LogFormat, Target};
+use crate::proxy::window::Shortfall;
 
 /// How long the phases of a request took; `None` for those that it did not reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,6 +53,9 @@ pub struct Line<'a> {
     pub times: Times,
     /// Why it did not end well, if it did not.
     pub reason: Option<Reason>,
+    /// What came in the window of the body that ended too soon; only then do its fields stand in the
+    /// line.
+    pub shortfall: Option<Shortfall>,
 }
 
 impl Line<'_> {
@@ -71,6 +75,13 @@ impl Line<'_> {
             ("connect_us", self.times.connect),
             ("first_byte_us", self.times.first_byte),
             ("total_us", self.times.total),
+        ]
+    }
+
+    fn window(&self) -> [(&'static str, Option<u64>); 2] {
+        [
+            ("window_bytes", self.shortfall.map(|short| short.moved)),
+            ("window_needed", self.shortfall.map(|short| short.needed)),
         ]
     }
 
@@ -107,6 +118,9 @@ impl Line<'_> {
         };
         for part in [" by=", by, " reason=", reason] {
             out.extend_from_slice(part.as_bytes());
+        }
+        for (name, bytes) in self.window().into_iter().filter(|(_, n)| n.is_some()) {
+            push_named(out, name, bytes);
         }
     }
 
@@ -153,12 +167,16 @@ impl Line<'_> {
         match self.reason {
             Some(reason) => {
                 let (by, reason) = (reason.ended_by().code(), reason.code());
-                for part in [",\"ended_by\":\"", by, "\",\"reason\":\"", reason, "\"}"] {
+                for part in [",\"ended_by\":\"", by, "\",\"reason\":\"", reason, "\""] {
                     out.extend_from_slice(part.as_bytes());
                 }
             }
-            None => out.extend_from_slice(b",\"ended_by\":null,\"reason\":null}"),
+            None => out.extend_from_slice(b",\"ended_by\":null,\"reason\":null"),
         }
+        for (name, bytes) in self.window().into_iter().filter(|(_, n)| n.is_some()) {
+            push_member(out, name, bytes);
+        }
+        out.push(b'}');
     }
 }
 
@@ -285,6 +303,7 @@ mod tests {
                 total: millis(5),
             },
             reason: Some(Reason::ConnectTimeout),
+            shortfall: None,
         }
     }
 
@@ -321,6 +340,25 @@ mod tests {
                 "header_us": 1000, "queue_us": 2000, "connect_us": null, "first_byte_us": null,
                 "total_us": 5000, "ended_by": "toron", "reason": "connect_timeout",
             })
+        );
+    }
+
+    #[test]
+    fn i18_a_window_that_had_too_few_bytes_is_told_in_both_forms() {
+        let asked = asked("PUT /a HTTP/1.1\r\nHost: t.example\r\n\r\n", b"/a");
+        let (moved, needed) = (1000, 1024);
+        let line = Line {
+            reason: Some(Reason::ReadTimeout),
+            shortfall: Some(Shortfall { moved, needed }),
+            ..line(&asked, None)
+        };
+        let told = text(&line, LogFormat::Text);
+        let end = "by=toron reason=read_timeout window_bytes=1000 window_needed=1024\n";
+        assert!(told.ends_with(end), "{told}");
+        let json: serde_json::Value = serde_json::from_str(&text(&line, LogFormat::Json)).unwrap();
+        assert_eq!(
+            (&json["window_bytes"], &json["window_needed"]),
+            (&1000.into(), &1024.into())
         );
     }
 

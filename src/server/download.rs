@@ -8,9 +8,10 @@ use super::session::{Phase, Session, Tag};
 use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
 use super::state::{Download, Exchange, Mark};
 use super::Kit;
+use crate::http::reply::Promised;
 use crate::http::response::{self, MAX_RESPONSE_HEAD};
 use crate::http::{
-    field_slots, write_response_head, Asked, HeadScanner, Reason, Reply, ResponseBody,
+    self, field_slots, write_response_head, Asked, HeadScanner, Reason, Reply, ResponseBody,
     ResponseHead, Rewrite, Scan, Version, MOST_FIELDS,
 };
 use crate::policy::settings::RouteKind;
@@ -45,6 +46,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 exchange.download.owes_last_chunk = exchange.download.framing == Framing::Chunked;
                 self.download_next(session);
             }
+            _ if download == transaction::Download::Tunnel => self.upstream_gone(session),
             outcome => {
                 let begun = exchange.interim_seen
                     || match &outcome {
@@ -118,23 +120,8 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// A whole head is there. `true` to go on with the next one, behind an interim response.
-    fn response_head(&mut self, session: &mut Session, buf: Buf, len: usize) -> bool {
-        let Some(exchange) = session.exchange.as_mut() else {
-            return false;
-        };
-        let mut scratch = std::mem::take(&mut self.core.scratch);
-        scratch.clear();
-        let written = {
-            let head = buf.get(..len).unwrap_or_default();
-            let mut slots = field_slots::<MOST_FIELDS>();
-            response::parse(head, Asked::by(&exchange.facts), &mut slots).map(|head| {
-                let keep_alive = exchange.transaction.may_go_on() && !self.core.is_draining();
-                let promised = write_head(exchange, &head, keep_alive, &mut scratch);
-                (head.facts, promised)
-            })
-        };
-        self.core.scratch = scratch;
-        let (facts, promised) = match written {
+    fn response_head(&mut self, session: &mut Session, mut buf: Buf, len: usize) -> bool {
+        let (facts, promised) = match self.read_head(session, &buf, len) {
             Ok(written) => written,
             Err(fault) => {
                 drop(buf);
@@ -145,6 +132,22 @@ impl<E: Engine> Kit<'_, '_, E> {
         if facts.is_interim() {
             return self.interim_head(session, buf, len, facts.status == 100);
         }
+        let Some(exchange) = session.exchange.as_mut() else {
+            return false;
+        };
+        let portion = if facts.is_switch() {
+            Portion::plain(0, false)
+        } else {
+            let bodies = (facts.body, promised.body);
+            let Some(portion) = first_portion(exchange, bodies, &mut buf, len) else {
+                // Nothing of the response has gone out yet: it can still be answered for.
+                exchange.download = Download::default();
+                drop(buf);
+                self.invalid_response(session, Reason::ResponseBody);
+                return false;
+            };
+            portion
+        };
         exchange.status = facts.status;
         exchange.moments.answered = Some(self.cx.now);
         let response = ResponseFacts {
@@ -161,7 +164,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         match orders.iter().next() {
             Some(Order::Download) => {
                 self.answered(session, facts.status);
-                self.begin_body(session, buf, len, facts.body, promised.body);
+                self.begin_body(session, buf, len, portion);
             }
             Some(Order::Tunnel) => {
                 self.answered(session, facts.status);
@@ -173,6 +176,28 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         }
         false
+    }
+
+    /// Writes what becomes of the head, the first `len` bytes of `buf`, to the scratch buffer.
+    fn read_head(
+        &mut self,
+        session: &Session,
+        buf: &Buf,
+        len: usize,
+    ) -> Result<(http::ResponseFacts, Promised), Reason> {
+        let Some(exchange) = session.exchange.as_ref() else {
+            return Err(Reason::ResponseHead);
+        };
+        let head = buf.get(..len).unwrap_or_default();
+        let mut slots = field_slots::<MOST_FIELDS>();
+        let head = response::parse(head, Asked::by(&exchange.facts), &mut slots)?;
+        if head.facts.is_switch() && !head.switches_within(&exchange.protocols) {
+            return Err(Reason::UnaskedUpgrade);
+        }
+        let keep_alive = exchange.transaction.may_go_on() && !self.core.is_draining();
+        self.core.scratch.clear();
+        let promised = write_head(exchange, &head, keep_alive, &mut self.core.scratch);
+        Ok((head.facts, promised))
     }
 
     /// Passes an interim response on, or leaves it out. It is written in the scratch buffer.
@@ -201,35 +226,8 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Puts the new head, in the scratch buffer, in the place of the old one and sends it with
     /// the body bytes behind it.
-    fn begin_body(
-        &mut self,
-        session: &mut Session,
-        mut buf: Buf,
-        len: usize,
-        from: ResponseBody,
-        to: ResponseBody,
-    ) {
+    fn begin_body(&mut self, session: &mut Session, mut buf: Buf, len: usize, portion: Portion) {
         self.release_request(session);
-        let Some(exchange) = session.exchange.as_mut() else {
-            return;
-        };
-        let download = &mut exchange.download;
-        download.source = match from {
-            ResponseBody::None => Source::None,
-            ResponseBody::Length(n) => Source::Length(n),
-            ResponseBody::Chunked => Source::Chunked(Chunked::default()),
-            ResponseBody::UntilClose => Source::UntilClose,
-        };
-        download.framing = match to {
-            ResponseBody::None | ResponseBody::Length(_) => Framing::Plain,
-            ResponseBody::Chunked if from == ResponseBody::Chunked => Framing::Passed,
-            ResponseBody::Chunked => Framing::Chunked,
-            ResponseBody::UntilClose => Framing::UntilClose,
-        };
-        let Some(portion) = take_portion(session, &mut buf, len) else {
-            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
-            return;
-        };
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
@@ -265,11 +263,11 @@ impl<E: Engine> Kit<'_, '_, E> {
 
     /// Body bytes have come by copy.
     fn download_received(&mut self, session: &mut Session, mut buf: Buf) {
-        let Some(portion) = take_portion(session, &mut buf, 0) else {
-            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
+        let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
-        let Some(exchange) = session.exchange.as_mut() else {
+        let Some(portion) = take_portion(&mut exchange.download, &mut buf, 0) else {
+            self.step(session, Input::BadResponseBody(Reason::ResponseBody));
             return;
         };
         exchange.download.mark = Mark::Away;
@@ -308,7 +306,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             let Some(mut buf) = self.take_buffer(session) else {
                 return;
             };
-            buf.extend(crate::http::chunk::LAST_CHUNK);
+            buf.extend(http::chunk::LAST_CHUNK);
             if let Some(exchange) = session.exchange.as_mut() {
                 exchange.download.owes_last_chunk = false;
             }
@@ -438,8 +436,7 @@ impl<E: Engine> Kit<'_, '_, E> {
 }
 
 /// Reduces what stands behind `skip` bytes to what goes on to the client. `None` if it is malformed.
-fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Portion> {
-    let download = &mut session.exchange.as_mut()?.download;
+fn take_portion(download: &mut Download, buf: &mut Buf, skip: usize) -> Option<Portion> {
     let mut rest = Vec::new();
     let portion = download
         .source
@@ -450,12 +447,36 @@ fn take_portion(session: &mut Session, buf: &mut Buf, skip: usize) -> Option<Por
     Some(portion)
 }
 
+/// The same for what came with the head, `skip` bytes long, of a response whose body comes as the first
+/// of `bodies` and goes on as the second.
+fn first_portion(
+    exchange: &mut Exchange,
+    (from, to): (ResponseBody, ResponseBody),
+    buf: &mut Buf,
+    skip: usize,
+) -> Option<Portion> {
+    let download = &mut exchange.download;
+    download.source = match from {
+        ResponseBody::None => Source::None,
+        ResponseBody::Length(n) => Source::Length(n),
+        ResponseBody::Chunked => Source::Chunked(Chunked::default()),
+        ResponseBody::UntilClose => Source::UntilClose,
+    };
+    download.framing = match to {
+        ResponseBody::None | ResponseBody::Length(_) => Framing::Plain,
+        ResponseBody::Chunked if from == ResponseBody::Chunked => Framing::Passed,
+        ResponseBody::Chunked => Framing::Chunked,
+        ResponseBody::UntilClose => Framing::UntilClose,
+    };
+    take_portion(download, buf, skip)
+}
+
 /// Appends what closes a portion of the response body.
 fn close_portion(download: &Download, portion: Portion, buf: &mut Buf) -> bool {
     match &download.source {
         Source::Chunked(chunked) if portion.last => {
             let mut trailers = Vec::new();
-            crate::http::chunk::push_response_trailers(&chunked.trailers, &mut trailers);
+            http::chunk::push_response_trailers(&chunked.trailers, &mut trailers);
             body::push_closing(download.framing, portion, &trailers, buf)
         }
         Source::None | Source::Length(_) | Source::Chunked(_) | Source::UntilClose => {
@@ -469,7 +490,7 @@ fn write_head(
     head: &ResponseHead<'_, '_>,
     keep_alive: bool,
     out: &mut Vec<u8>,
-) -> crate::http::reply::Promised {
+) -> Promised {
     let snapshot = &exchange.snapshot;
     let route = snapshot.table.routes().get(exchange.route);
     let rewrite = route.and_then(|route| match &route.kind {

@@ -205,9 +205,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
             // It may have been what would have told of the end.
             Outcome::Cancelled { .. } => self.watch_unread(session),
-            _ => {
-                self.step(session, Input::ClientGone);
-            }
+            _ => self.client_gone(session),
         }
     }
 
@@ -334,11 +332,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             transaction::Upload::Head | transaction::Upload::Moving => {
                 self.step(session, Input::UpstreamWriteFailed { untouched });
             }
-            transaction::Upload::Tunnel => {
-                // It may have finished its own side before.
-                let response_begun = true;
-                self.step(session, Input::UpstreamGone { response_begun });
-            }
+            transaction::Upload::Tunnel => self.tunnel_upstream_broke(session),
             transaction::Upload::Collecting
             | transaction::Upload::Held
             | transaction::Upload::Done
@@ -397,6 +391,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         let Some(exchange) = session.exchange.as_mut() else {
             return;
         };
+        let how = if exchange.upload.broken {
+            Close::Reset
+        } else {
+            Close::Orderly
+        };
         exchange.upstream_busy = false;
         exchange.upstream_touched = false;
         exchange.interim_seen = false;
@@ -405,7 +404,7 @@ impl<E: Engine> Kit<'_, '_, E> {
         exchange.download.give_back(self.cx.engine);
         if let Some(token) = exchange.upstream.take() {
             if let Some(connection) = self.core.upstreams.remove(token) {
-                self.cx.engine.close(connection.fd, Close::Orderly);
+                self.cx.engine.close(connection.fd, how);
             }
         }
     }
@@ -471,13 +470,13 @@ impl<E: Engine> Kit<'_, '_, E> {
     }
 
     /// Closes the client connection in the middle of whatever is under way, so that the client can
-    /// tell: where the FIN is the end of the response, a cut must look different (I31).
+    /// tell: where the FIN is the end of the response, or an end of its own in a tunnel, a cut must look
+    /// different (I31).
     pub(crate) fn cut(&mut self, session: &mut Session) {
-        let until_close = session
-            .exchange
-            .as_ref()
-            .is_some_and(|exchange| exchange.download.framing() == Framing::UntilClose);
-        let how = if until_close {
+        let is_told_by_reset = session.exchange.as_ref().is_some_and(|exchange| {
+            exchange.download.framing() == Framing::UntilClose || exchange.download.broken
+        });
+        let how = if is_told_by_reset {
             Close::Reset
         } else {
             Close::Orderly

@@ -17,11 +17,12 @@ use super::timestamp::stamp;
 use crate::http::Reason;
 use crate::policy::limit::{self, Unit};
 use crate::policy::settings::{Origin, Route, Settings};
+use crate::proxy::window::Shortfall;
 
 /// How many refusals are kept.
 pub const KEPT: usize = 1000;
 /// Rings; reactors share them when there are more. Each keeps the last [`KEPT`] of its own, since
-/// all of the last ones may be a single reactor's. Full, all of them take some 7 MB.
+/// all of the last ones may be a single reactor's. Full, all of them take some 9 MB.
 const RINGS: usize = 16;
 /// Most bytes kept of a host.
 const HOST_MOST: usize = 64;
@@ -65,6 +66,14 @@ struct Enforced {
     origin: Origin,
 }
 
+/// A window of a body that had too few bytes: the cause that a time alone does not tell.
+#[derive(Clone, Debug)]
+struct Missed {
+    shortfall: Shortfall,
+    /// Of `min_progress_bytes`.
+    origin: Origin,
+}
+
 /// One refusal.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -80,6 +89,7 @@ pub struct Entry {
     status: u16,
     limit: Option<Enforced>,
     observed: Option<u64>,
+    window: Option<Missed>,
 }
 
 /// What happened, for an [`Entry`].
@@ -101,6 +111,8 @@ pub struct Refused<'a> {
     pub limit: Option<u64>,
     /// What was observed, in the unit of the limit.
     pub observed: Option<u64>,
+    /// What came in the window of the body that ended too soon, where that is why.
+    pub shortfall: Option<Shortfall>,
 }
 
 impl Entry {
@@ -111,6 +123,11 @@ impl Entry {
                 .value
                 .map(|(value, unit)| (refused.limit.unwrap_or(value), unit)),
             origin: found.origin.clone(),
+        });
+        let window = refused.route.zip(refused.shortfall);
+        let window = window.map(|(route, shortfall)| Missed {
+            shortfall,
+            origin: route.limit_sources.min_progress_bytes.clone(),
         });
         Entry {
             number,
@@ -124,6 +141,7 @@ impl Entry {
             status: refused.status,
             limit,
             observed: refused.observed,
+            window,
         }
     }
 
@@ -135,6 +153,15 @@ impl Entry {
                 "unit": limit.value.map(|(_, unit)| unit.as_str()),
                 "set_by": limit.origin.as_str(),
                 "set_at": limit.origin.to_string(),
+            })
+        });
+        let window = self.window.as_ref().map(|missed| {
+            json!({
+                "bytes": missed.shortfall.moved,
+                "needed": missed.shortfall.needed,
+                "setting": "min_progress_bytes",
+                "set_by": missed.origin.as_str(),
+                "set_at": missed.origin.to_string(),
             })
         });
         json!({
@@ -149,6 +176,7 @@ impl Entry {
             "status": Some(self.status).filter(|status| *status != 0),
             "limit": limit,
             "observed": self.observed,
+            "window": window,
         })
     }
 }
@@ -246,10 +274,14 @@ mod tests {
                 status: 431,
                 limit: None,
                 observed: None,
+                window: None,
             };
             // Most on one reactor.
             ledger.push(usize::from(number % 10 == 0), entry);
         }
+        // What the comment at RINGS says.
+        let full = size_of::<Entry>() * KEPT * RINGS;
+        assert!((8_500_000..9_500_000).contains(&full), "{full}");
         let listed = ledger.list();
         let seen: Vec<u64> = listed.iter().map(|e| e.number).collect();
         assert_eq!(seen, (1_500..2_500).rev().collect::<Vec<u64>>());

@@ -12,6 +12,7 @@ use super::session::Session;
 use super::state::{Exchange, Moments};
 use super::Kit;
 use crate::http::{Party, Reason};
+use crate::proxy::window::Shortfall;
 
 impl<E: Engine> Kit<'_, '_, E> {
     /// Adds to the list of refusals what `client` was refused outside a transaction.
@@ -31,6 +32,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             status,
             limit: blame.limit,
             observed: blame.observed,
+            shortfall: None,
         };
         let ledger = &core.shared.ledger;
         ledger.add(core.reactor, &snapshot.settings, &refused);
@@ -62,6 +64,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             status: exchange.status,
             limit: None,
             observed: observed(exchange, reason),
+            shortfall: shortfall(exchange, Some(reason)),
         };
         let settings = &exchange.snapshot.settings;
         core.shared.ledger.add(core.reactor, settings, &refused);
@@ -111,6 +114,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 ..Times::default()
             },
             reason: told.reason,
+            shortfall: None,
         };
         let format = core.snapshot.settings.logging.format;
         line.write(format, &mut core.log_lines);
@@ -139,6 +143,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             bytes_out: exchange.bytes_out,
             times: times(exchange.started, &exchange.moments, now),
             reason: exchange.cause,
+            shortfall: shortfall(exchange, exchange.cause),
         };
         let format = core.snapshot.settings.logging.format;
         line.write(format, &mut core.log_lines);
@@ -155,6 +160,12 @@ fn times(started: Time, moments: &Moments, now: Time) -> Times {
         first_byte: from_start(moments.answered),
         total: Some(moments.header + now.since(started)),
     }
+}
+
+/// What came in the window of the body that ended the exchange, if one did.
+fn shortfall(exchange: &Exchange, cause: Option<Reason>) -> Option<Shortfall> {
+    let short = exchange.transaction.shortfall();
+    short.filter(|_| cause == Some(Reason::ReadTimeout))
 }
 
 /// What was observed where `reason` enforces a limit.

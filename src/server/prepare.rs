@@ -166,6 +166,10 @@ impl<E: Engine> Kit<'_, '_, E> {
         if let Some(host) = request.host {
             exchange.host.extend_from_slice(host.as_bytes());
         }
+        exchange.protocols.clear();
+        if facts.upgrade {
+            request.push_protocols(&mut exchange.protocols);
+        }
         exchange.asked.copy(&self.core.asked);
         exchange.moments = Moments {
             header: self.core.header_took,

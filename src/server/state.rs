@@ -82,6 +82,8 @@ pub struct Exchange {
     pub bytes_out: u64,
     /// Host that the client asked for, where redirects are rewritten.
     pub host: Vec<u8>,
+    /// Protocols that it asked to change to, as a list (RFC 9110 section 7.8).
+    pub protocols: Vec<u8>,
     /// What it asked for, for logs.
     pub asked: Description,
     /// When it got where.
@@ -146,6 +148,7 @@ impl Exchange {
             bytes_in: 0,
             bytes_out: 0,
             host: Vec::new(),
+            protocols: Vec::new(),
             asked: Description::default(),
             moments: Moments::default(),
             observed: 0,
@@ -237,6 +240,8 @@ pub struct Upload {
     /// Pipes cannot be had, or are too small.
     pub(super) copies: bool,
     pub(super) mark: Mark,
+    /// The client's end of a tunnel is broken: the upstream is to see that.
+    pub(super) broken: bool,
 }
 
 impl Upload {
@@ -276,6 +281,8 @@ pub struct Download {
     pub(super) pipe: Option<Pipe>,
     pub(super) copies: bool,
     pub(super) mark: Mark,
+    /// The upstream's end of a tunnel is broken: the client is to see that.
+    pub(super) broken: bool,
     /// The whole body has come.
     pub(super) complete: bool,
     /// Bytes came behind the response.

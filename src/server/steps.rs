@@ -220,9 +220,7 @@ impl<E: Engine> Kit<'_, '_, E> {
     /// The client's connection is broken.
     pub(crate) fn client_lost(&mut self, session: &mut Session) {
         match session.phase {
-            Phase::Exchange => {
-                self.step(session, Input::ClientGone);
-            }
+            Phase::Exchange => self.client_broke(session),
             Phase::Idle | Phase::Head => self.head_abandoned(session),
             Phase::Taking | Phase::Asking => self.visit_abandoned(session),
             Phase::Answering { .. } | Phase::Skipping { .. } | Phase::Lingering { .. } => {

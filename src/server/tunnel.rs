@@ -3,6 +3,10 @@
 //! Each direction holds one buffer at a time: what was received is sent before more is received.
 //! Messages go by copy; what follows a portion that is larger than messages are goes by `splice`, until
 //! the sender pauses.
+//!
+//! Where one side's connection breaks, the other is reset: an orderly end would pass a part off as all that
+//! there was. What came before the break goes on first, as long as it is taken at once. A side that had
+//! finished sending before has nothing to add: then the other is closed, which loses nothing on its way.
 
 use thin_vec::ThinVec;
 use toron_reactor::{Buf, Engine, Op, Shutdown};
@@ -154,9 +158,7 @@ impl<E: Engine> Kit<'_, '_, E> {
                 session.eof = true;
                 self.tunnel_client_eof(session);
             }
-            Round::SourceFailed => {
-                self.step(session, Input::ClientGone);
-            }
+            Round::SourceFailed => self.client_gone(session),
             Round::SinkFailed => self.upstream_write_failed(session, false),
         }
         false
@@ -169,6 +171,9 @@ impl<E: Engine> Kit<'_, '_, E> {
         };
         if exchange.upstream_busy || exchange.transaction.upload() != transaction::Upload::Tunnel {
             return;
+        }
+        if exchange.upload.broken {
+            return self.client_gone(session);
         }
         if let Some(fd) = self.core.upstream_fd(exchange) {
             self.cx.engine.shutdown(fd, Shutdown::Write);
@@ -239,21 +244,81 @@ impl<E: Engine> Kit<'_, '_, E> {
                 exchange.download.give_back(self.cx.engine);
                 self.tunnel_upstream_eof(session);
             }
-            Round::SourceFailed => {
-                let response_begun = true;
-                self.step(session, Input::UpstreamGone { response_begun });
-            }
-            Round::SinkFailed => {
-                self.step(session, Input::ClientGone);
-            }
+            Round::SourceFailed => self.upstream_gone(session),
+            Round::SinkFailed => self.client_broke(session),
         }
         false
     }
 
     /// The upstream has finished sending: so does toron.
     pub(crate) fn tunnel_upstream_eof(&mut self, session: &mut Session) {
+        if session
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.download.broken)
+        {
+            return self.upstream_gone(session);
+        }
         self.cx.engine.shutdown(session.fd, Shutdown::Write);
         self.step(session, Input::TunnelHalfClosed(Side::Upstream));
+    }
+
+    // ---- broken connections ----
+
+    /// The client's connection is broken, which shows while nothing is received from it, or by a send. If
+    /// it is the end of a tunnel, what it sent before comes first: behind that, the receive tells.
+    pub(crate) fn client_broke(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        if exchange.transaction.upload() == transaction::Upload::Tunnel {
+            exchange.upload.broken = true;
+            if session.recv.is_some() {
+                return;
+            }
+            let to = self.core.upstream_fd(exchange);
+            let is_held_up = to.is_none_or(|to| self.cx.engine.acknowledged(to).is_some());
+            if exchange.upstream_busy && !is_held_up {
+                // Taken at once, as far as is known: if it is not, that is known the next time.
+                return self.watch_unread(session);
+            }
+        }
+        self.client_gone(session);
+    }
+
+    /// Nothing more comes from the client, whose connection is broken.
+    pub(crate) fn client_gone(&mut self, session: &mut Session) {
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.upload.broken |= exchange.transaction.upload() == transaction::Upload::Tunnel;
+        }
+        self.step(session, Input::ClientGone);
+    }
+
+    /// The upstream takes nothing more of a tunnel. What it sent before comes first.
+    pub(crate) fn tunnel_upstream_broke(&mut self, session: &mut Session) {
+        let Some(exchange) = session.exchange.as_mut() else {
+            return;
+        };
+        if exchange.transaction.download() == transaction::Download::Tunnel {
+            exchange.download.broken = true;
+            let connection = exchange.upstream.and_then(|x| self.core.upstreams.get(x));
+            let receives = connection.is_some_and(|connection| connection.recv.is_some());
+            let sends = session.output.is_busy();
+            if receives || (sends && self.cx.engine.acknowledged(session.fd).is_none()) {
+                return;
+            }
+        }
+        self.upstream_gone(session);
+    }
+
+    /// Nothing more comes through a tunnel from the upstream, whose connection is broken.
+    pub(crate) fn upstream_gone(&mut self, session: &mut Session) {
+        if let Some(exchange) = session.exchange.as_mut() {
+            exchange.download.broken |=
+                exchange.transaction.download() == transaction::Download::Tunnel;
+        }
+        let response_begun = true;
+        self.step(session, Input::UpstreamGone { response_begun });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{read, root};
+use super::root;
 
 /// Headings as GitHub names them in links.
 fn anchors(text: &str) -> Vec<String> {
@@ -21,42 +21,44 @@ fn anchors(text: &str) -> Vec<String> {
 
 #[test]
 fn links_lead_somewhere() {
-    let mut followed = 0;
-    for file in [
+    let pages = [
         "README.md",
         "docs/configuration.md",
         "docs/operations.md",
         "docs/performance.md",
         "docs/rules.md",
-    ] {
-        let text = read(file);
-        let folder = root().join(file).parent().unwrap().to_owned();
-        for link in text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next())
-        {
-            if link.starts_with("http") {
-                continue;
-            }
-            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let target = if path.is_empty() {
-                root().join(file)
-            } else {
-                folder.join(path)
-            };
-            assert!(target.exists(), "{file}: {link}");
-            if !anchor.is_empty() {
-                let headings = anchors(&std::fs::read_to_string(&target).unwrap());
-                assert!(
-                    headings.iter().any(|h| h == anchor),
-                    "{file}: {link}: {headings:?}"
-                );
-            }
-            followed += 1;
-        }
-    }
+        "docs/tune.md",
+    ];
+    let followed: usize = pages.iter().map(|page| follow(&root().join(page))).sum();
     assert!(followed > 15, "only {followed} links were found");
+}
+
+/// Follows the links of a page to files and headings; how many there were.
+fn follow(page: &Path) -> usize {
+    let text = std::fs::read_to_string(page).unwrap();
+    let mut followed = 0;
+    for link in text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+    {
+        if link.starts_with("http") {
+            continue;
+        }
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let target = match path {
+            "" => page.to_owned(),
+            path => page.parent().unwrap().join(path),
+        };
+        assert!(target.exists(), "{}: {link}", page.display());
+        if !anchor.is_empty() {
+            let headings = anchors(&std::fs::read_to_string(&target).unwrap());
+            let found = headings.iter().any(|h| h == anchor);
+            assert!(found, "{}: {link}: {headings:?}", page.display());
+        }
+        followed += 1;
+    }
+    followed
 }
 
 /// All files below a folder, relative to it.
@@ -94,20 +96,31 @@ fn make_install_puts_what_the_document_says() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let expected = [
-        "usr/bin/toron",
-        "usr/lib/systemd/system/toron.service",
-        "usr/share/doc/toron/bench.md",
-        "usr/share/doc/toron/configuration.md",
-        "usr/share/doc/toron/example/config.yaml",
-        "usr/share/doc/toron/example/routes.yaml",
-        "usr/share/doc/toron/operations.md",
-        "usr/share/doc/toron/rules.md",
-        "usr/share/doc/toron/toron",
-        "usr/share/doc/toron/tune.md",
+    let pages = ["bench", "configuration", "operations", "rules", "tune"];
+    let doc = PathBuf::from("usr/share/doc/toron");
+    let mut expected = vec![
+        PathBuf::from("usr/bin/toron"),
+        PathBuf::from("usr/lib/systemd/system/toron.service"),
+        doc.join("configs/systemd/toron.service"),
     ];
-    let found = files(folder.path());
-    assert_eq!(found, expected.map(PathBuf::from));
+    expected.extend(pages.map(|page| doc.join(format!("docs/{page}.md"))));
+    for part in [
+        "discovery",
+        "example",
+        "firewall",
+        "logrotate",
+        "recipes",
+        "tune",
+    ] {
+        let part = Path::new("configs").join(part);
+        let there = files(&root().join(&part)).into_iter();
+        expected.extend(there.map(|file| doc.join(&part).join(file)));
+    }
+    expected.sort();
+    assert_eq!(files(folder.path()), expected);
+    let doc = folder.path().join(doc);
+    let followed = pages.map(|page| follow(&doc.join(format!("docs/{page}.md"))));
+    assert!(followed.iter().sum::<usize>() > 10, "{followed:?}");
     let unit = folder.path().join("usr/lib/systemd/system/toron.service");
     let unit = std::fs::read_to_string(unit).unwrap();
     assert!(unit.contains("\nExecStart=/usr/bin/toron serve -c /etc/toron/config.yaml\n"));

@@ -1,11 +1,9 @@
 //! The tables of docs/configuration.md, read back.
 
-use super::{read, MARK};
+use super::read;
 
 /// A row of a table that begins with a key.
 pub struct Row {
-    /// From 0.
-    pub line: usize,
     /// `section.key`, as the parser calls it.
     pub key: String,
     pub default: String,
@@ -22,9 +20,7 @@ pub fn cells(line: &str) -> Option<Vec<&str>> {
 
 /// What stands between backticks, if that is all.
 pub fn quoted(text: &str) -> Option<&str> {
-    text.trim_end_matches(MARK)
-        .strip_prefix('`')?
-        .strip_suffix('`')
+    text.strip_prefix('`')?.strip_suffix('`')
 }
 
 /// As the parser calls a key that stands under a heading.
@@ -44,7 +40,7 @@ fn full_key(section: &str, key: &str) -> String {
 pub fn rows(text: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let (mut section, mut head) = ("", Vec::new());
-    for (line, content) in text.lines().enumerate() {
+    for content in text.lines() {
         if let Some(heading) = content.strip_prefix("## ") {
             section = heading;
         }
@@ -59,7 +55,6 @@ pub fn rows(text: &str) -> Vec<Row> {
         let is_older = head[0] == "older name";
         if let Some(key) = quoted(cells[0]).filter(|_| is_older || head[0] == "key") {
             rows.push(Row {
-                line,
                 key: full_key(section, key),
                 default: cells.get(1).copied().unwrap_or_default().to_owned(),
                 allowed: cells.get(2).copied().unwrap_or_default().to_owned(),

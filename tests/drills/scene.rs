@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::attackers::Met;
-use crate::bystander::{Bystander, Times};
+use crate::bystander::{self, Bystander, Times};
 use crate::support::client::Client;
 use crate::support::metrics::{fetch, Format};
 use crate::support::process::{OnDrop, Process};
@@ -75,7 +75,10 @@ impl Scene {
         harmless: &[Harmless],
     ) -> Scene {
         raise_descriptor_limit();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
+        // Runs at the usual priority, with a word about it, for who may not raise it.
+        let mut command = Command::new("nice");
+        command.args(["-n", &bystander::PRIORITY.to_string()]);
+        command.arg(env!("CARGO_BIN_EXE_toron"));
         command.args(["upstream", "--listen", "127.0.0.1:0"]);
         command.env("RUST_LOG", "info");
         let origin = Process::spawn(command, "the origin", OnDrop::Kill);

@@ -32,6 +32,12 @@ routes:
   - prefix: /reading
     read_timeout: 200ms
     target: http://HANGS
+  - prefix: /drip
+    read_timeout: 250ms
+    min_progress_bytes: 64
+    stream_request_body: true
+    target: http://HANGS
+  - {prefix: /pause, read_timeout: 250ms, stream_request_body: true, target: 'http://HANGS'}
   - prefix: /full
     target: http://HANGS
     response_header_timeout: 30s
@@ -54,6 +60,7 @@ routes:
     target: http://HANGS
   - {prefix: /bad-head, target: 'http://BAD-HEAD'}
   - {prefix: /bad-framing, target: 'http://BAD-FRAMING'}
+  - {prefix: /bad-chunk, target: 'http://BAD-CHUNK'}
   - {prefix: /switches, target: 'http://SWITCHES'}
   - {prefix: /huge-head, target: 'http://HUGE-HEAD'}
   - {prefix: /ws, target: 'http://SWITCHES'}

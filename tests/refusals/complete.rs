@@ -61,7 +61,6 @@ const ELSEWHERE: &[(Reason, &str)] = &[
         Reason::ConnectTimeout,
         "src/proxy/transaction/tests/upstreams.rs",
     ),
-    (Reason::ResponseBody, "src/proxy/transaction/tests/table.rs"),
     (
         Reason::ResponseTruncated,
         "src/proxy/transaction/tests/upstreams.rs",

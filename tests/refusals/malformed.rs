@@ -90,6 +90,7 @@ pub fn of_upstreams() -> Vec<Case> {
     vec![
         from("/bad-head", "response_head"),
         from("/bad-framing", "response_framing"),
+        from("/bad-chunk", "response_body"),
         from("/switches", "unasked_upgrade"),
         from("/huge-head", "response_head_too_large").by(BuiltIn("response head", 65_536)),
     ]

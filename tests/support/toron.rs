@@ -156,16 +156,17 @@ fn write_into(dir: &TempDir, config_text: &str, routes_text: &str) -> (PathBuf, 
 
 /// What `toron check` says about `settings`: its output, as an error when it finds a fault.
 pub fn check(settings: &Settings) -> Result<String, String> {
-    check_files(&settings.config_yaml(), &settings.routes_yaml())
+    check_files(&[], &settings.config_yaml(), &settings.routes_yaml())
 }
 
-/// What `toron check` says about the text of both files: its output, as an error when it finds a
-/// fault.
-pub fn check_files(config: &str, routes: &str) -> Result<String, String> {
+/// What `toron check`, with further `options`, says about the text of both files: its output, as an
+/// error when it refuses them.
+pub fn check_files(options: &[&str], config: &str, routes: &str) -> Result<String, String> {
     let (_dir, config, routes) = write_files(config, routes);
     let mut command = Command::new(env!("CARGO_BIN_EXE_toron"));
     let out = command
         .arg("check")
+        .args(options)
         .arg("-c")
         .arg(config)
         .arg("-r")

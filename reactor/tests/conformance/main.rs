@@ -1,5 +1,6 @@
 //! One scripted suite for every engine: each promise of `toron_reactor::engine` on io_uring, on
-//! epoll and on the simulator. An engine that cannot be opened fails its tests; none is skipped.
+//! epoll and on the simulator, and what only a kernel has on the first two. An engine that cannot be
+//! opened fails its tests; none is skipped.
 //!
 //! Run one engine with `cargo test -p toron-reactor --test conformance simulator`.
 
@@ -17,6 +18,29 @@ mod rig;
 mod sending;
 mod simulated;
 mod turning;
+mod urgent;
+
+macro_rules! kernel_suite {
+    ($($module:ident: $($case:ident),+;)+) => {
+        mod epoll {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$module::$case(crate::native::Native::<toron_reactor::EpollEngine>::new());
+                }
+            )+)+
+        }
+
+        mod io_uring {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$module::$case(crate::native::Native::<toron_reactor::UringEngine>::new());
+                }
+            )+)+
+        }
+    };
+}
 
 macro_rules! suite {
     ($($module:ident: $($case:ident),+;)+) => {
@@ -42,23 +66,7 @@ macro_rules! suite {
             }
         }
 
-        mod epoll {
-            $($(
-                #[test]
-                fn $case() {
-                    crate::$module::$case(crate::native::Native::<toron_reactor::EpollEngine>::new());
-                }
-            )+)+
-        }
-
-        mod io_uring {
-            $($(
-                #[test]
-                fn $case() {
-                    crate::$module::$case(crate::native::Native::<toron_reactor::UringEngine>::new());
-                }
-            )+)+
-        }
+        kernel_suite! { $($module: $($case),+;)+ }
     };
 }
 
@@ -95,4 +103,11 @@ suite! {
         another_engine_can_adopt_a_socket;
     turning: a_turn_ends_at_its_time_and_not_before, a_turn_without_time_does_not_wait,
         a_wake_up_ends_a_turn, events_of_one_direction_keep_their_order;
+}
+
+/// What the simulator does not have.
+mod kernel_only {
+    kernel_suite! {
+        urgent: receives_end_at_the_mark_and_go_on, splices_stop_at_the_mark_which_a_receive_passes;
+    }
 }

@@ -125,6 +125,11 @@ impl SocketPeer {
         }
     }
 
+    /// Sends one urgent byte.
+    pub fn send_urgent(&self) {
+        assert_eq!(self.socket.send_out_of_band(b"!").unwrap(), 1);
+    }
+
     fn note(&self, error: Option<i32>) {
         if matches!(error, Some(libc::ECONNRESET | libc::EPIPE)) {
             self.reset.set(true);

@@ -358,6 +358,21 @@ fn faults_of_config_yaml_are_exact() {
              192.0.2.1, 2001:db8::/32)",
         ),
         (
+            "admin: {listen: 9901}",
+            "c:1:17: admin.listen: \"9901\" is a port without an address (allowed: 127.0.0.1:9901, \
+             which this machine alone reaches, or 0.0.0.0:9901 for every IPv4 address)",
+        ),
+        (
+            "admin: {listen: ':9901'}",
+            "c:1:17: admin.listen: \":9901\" is a port without an address (allowed: 127.0.0.1:9901, \
+             which this machine alone reaches, or 0.0.0.0:9901 for every IPv4 address)",
+        ),
+        (
+            "admin: {listen: '::1'}",
+            "c:1:17: admin.listen: \"::1\" is not an address with a port (allowed: 127.0.0.1:9901, \
+             [::1]:9901)",
+        ),
+        (
             "firewall: {deny: [example.com]}",
             "c:1:19: firewall.deny: \"example.com\" is not an address or address block (allowed: \
              10.0.0.0/8, 192.0.2.1, 2001:db8::/32)",
@@ -428,6 +443,10 @@ fn faults_of_a_route_are_exact() {
         (
             "targets: [http://a, http://A/]",
             "r:2:25: routes[].targets: \"http://a\" is listed twice (allowed: once; weight gives it more)",
+        ),
+        (
+            "target: http://a; headers: {X-A: }",
+            "r:3:15: routes[].headers: \"X-A\" has no value (allowed: a text; \"\" is the empty one)",
         ),
         (
             "target: http://a; headers: {X-A: 1, x-a: 2}",

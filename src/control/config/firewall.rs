@@ -43,9 +43,6 @@ fn either(section: &Section<'_>, key: &'static str, older: &'static str) -> bool
         section.report.fault(mark, text);
         return false;
     }
-    if let Some(mark) = use_older {
-        section.note_pending(key, mark);
-    }
     use_older.is_some()
 }
 

@@ -19,7 +19,6 @@ pub mod fixed_response;
 pub mod hint;
 pub mod inherited;
 pub mod limits;
-pub mod pending;
 pub mod process;
 pub mod routes;
 pub mod section;
@@ -488,6 +487,8 @@ fn built_in(route: &Route, warn: &dyn Fn(&str)) {
     }
 }
 
+#[cfg(test)]
+mod every_key_tests;
 #[cfg(test)]
 mod guardrail_tests;
 #[cfg(test)]

@@ -228,6 +228,28 @@ fn read_dns_refresh(transport: &Section<'_>) -> Duration {
     refresh.min(LONGEST)
 }
 
+/// Unlike `server.listen` it names its address, so that nobody opens the admin API to every network
+/// unawares; and a port that is written does not follow the default.
+fn read_admin_listen(admin: &Section<'_>) -> Option<SocketAddr> {
+    let text = admin.string("listen")?;
+    let fault = |problem: &str| {
+        let text = format!("admin.listen: \"{text}\" {problem}");
+        admin.report.fault(admin.value_mark("listen"), text);
+    };
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match parse_listen(text, 0) {
+        Some(_) if is_port(text.strip_prefix(':').unwrap_or(text)) => fault(
+            "is a port without an address (allowed: 127.0.0.1:9901, which this machine alone \
+             reaches, or 0.0.0.0:9901 for every IPv4 address)",
+        ),
+        Some(address) if Some(address) == parse_listen(text, 1) => return Some(address),
+        Some(_) | None => {
+            fault("is not an address with a port (allowed: 127.0.0.1:9901, [::1]:9901)");
+        }
+    }
+    None
+}
+
 fn read_listen(server: &Section<'_>) -> Vec<SocketAddr> {
     let port = server.number("port", 0..=65_535).unwrap_or(8080);
     let host = server.string("host");
@@ -300,21 +322,10 @@ fn read_admin(admin: Section<'_>, from_environment: Option<&str>) -> (Admin, Pro
     let loopback = ["127.0.0.1/32", "::1/128"]
         .iter()
         .filter_map(|block| block.parse().ok());
-    let listen = admin.string("listen");
-    // A port that is written does not follow the default.
-    let address = listen
-        .and_then(|text| parse_listen(text, 1))
-        .filter(|address| listen.and_then(|text| parse_listen(text, 2)) == Some(*address));
-    if let (Some(text), None) = (listen, address) {
-        let text = format!(
-            "admin.listen: \"{text}\" is not an address with a port (allowed: 127.0.0.1:9901, [::1]:9901)"
-        );
-        admin.report.fault(admin.value_mark("listen"), text);
-    }
     let made = Admin {
         key: key.map(str::to_owned),
         subnets: read_cidrs(&admin, "subnets").unwrap_or_else(|| loopback.collect()),
-        listen: address,
+        listen: read_admin_listen(&admin),
     };
     let admin_key = match written {
         None if made.key.is_some() => Origin {

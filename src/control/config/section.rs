@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::finding::{Findings, Mark};
 use super::hint::{allowed, allowed_keys};
-use super::pending::{is_pending, NOT_YET};
 use super::values::{self, BadValue, SignedDuration};
 use super::yaml::{Entry, Node, Value};
 use crate::policy::settings::{Origin, Place, SetBy};
@@ -108,33 +107,7 @@ impl<'a> Section<'a> {
 
     fn entry(&self, key: &'static str) -> Option<&'a Entry> {
         self.asked.borrow_mut().push(key);
-        let entry = self.entries.iter().find(|e| e.key == key)?;
-        self.warn_if_pending(key, None, entry.mark);
-        Some(entry)
-    }
-
-    /// Warns if the key has no effect yet; for one that is written under another name.
-    pub fn note_pending(&self, key: &str, mark: Mark) {
-        self.warn_if_pending(key, None, mark);
-    }
-
-    /// Warns if this value of the key has no effect yet.
-    pub fn note_pending_value(&self, key: &str, value: &str) {
-        self.warn_if_pending(key, Some(value), self.mark_of(key).unwrap_or_default());
-    }
-
-    fn warn_if_pending(&self, key: &str, value: Option<&str>, mark: Mark) {
-        let full = self.full(key);
-        let (pending, said) = match value {
-            None => (is_pending(&full), full),
-            Some(value) => (
-                is_pending(&format!("{full}={value}")),
-                format!("{full}: {value}"),
-            ),
-        };
-        if pending {
-            self.report.warning(mark, format!("{said} {NOT_YET}"));
-        }
+        self.entries.iter().find(|e| e.key == key)
     }
 
     /// Whether the key is written, and where.
@@ -230,7 +203,6 @@ impl<'a> Section<'a> {
         let lower = text.to_ascii_lowercase();
         let found = SWITCH.iter().find(|(word, _)| plain && *word == lower);
         if let Some(&(_, on)) = found {
-            self.warn_if_pending(key, Some(if on { "true" } else { "false" }), mark);
             return Some(on);
         }
         let is_switch = SWITCH.iter().any(|(word, _)| *word == lower);
@@ -381,7 +353,7 @@ impl<'a> Section<'a> {
 
     /// One of several words. Words that mean the same as an earlier one are understood, but only
     /// the first `shown` are offered.
-    pub fn choice<T: Copy + PartialEq>(
+    pub fn choice<T: Copy>(
         &self,
         key: &'static str,
         words: &[(&str, T)],
@@ -389,11 +361,6 @@ impl<'a> Section<'a> {
     ) -> Option<T> {
         let (text, _, mark) = self.scalar(key)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
-            let name = words
-                .iter()
-                .find(|(_, v)| v == value)
-                .map(|(word, _)| *word);
-            self.warn_if_pending(key, name, mark);
             return Some(*value);
         }
         let offered: Vec<&str> = words.iter().take(shown).map(|(word, _)| *word).collect();
@@ -421,7 +388,14 @@ impl<'a> Section<'a> {
         for entry in entries {
             match &entry.value.value {
                 Value::Scalar { text, .. } => pairs.push((entry, text.as_str())),
-                Value::Null => pairs.push((entry, "")),
+                Value::Null => {
+                    let message = format!(
+                        "{}: \"{}\" has no value (allowed: a text; \"\" is the empty one)",
+                        self.full(key),
+                        entry.key
+                    );
+                    self.report.fault(entry.mark, message);
+                }
                 value => {
                     let message = format!(
                         "\"{}\" must be a single value, not {}",

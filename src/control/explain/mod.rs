@@ -14,7 +14,6 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use super::config::pending::is_pending;
 use super::config::routes::show_key;
 use super::config::{load, Inputs};
 use super::effective::limits;
@@ -251,7 +250,7 @@ fn describe(route: &Route) -> Winner {
         route: show_key(route),
         place: route.origin.to_string(),
         source: route.source.as_str().to_owned(),
-        algorithm: algorithm.filter(|name| !is_pending(&format!("routes[].algorithm={name}"))),
+        algorithm,
         targets,
     }
 }

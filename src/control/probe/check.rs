@@ -68,12 +68,17 @@ impl Check {
             .unwrap_or_else(|| self.interval())
     }
 
-    /// The bytes to send.
-    pub(super) fn request(&self) -> String {
+    /// What is asked for.
+    fn path(&self) -> &str {
         let path = self
             .health()
             .and_then(|health| health.check_path.as_deref());
-        let path = path.unwrap_or("/");
+        path.unwrap_or("/")
+    }
+
+    /// The bytes to send.
+    pub(super) fn request(&self) -> String {
+        let path = self.path();
         let host = &self.target.authority;
         format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: toron/health\r\nAccept: */*\r\n\
@@ -85,13 +90,14 @@ impl Check {
     pub(super) fn settle(&self, now: Time, finding: &Finding) {
         let Some(health) = self.health() else { return };
         let (route, url) = (&self.route.name, self.target.url());
+        let path = self.path();
         let change = match finding {
             Finding::Healthy => self.state.probe_succeeded(),
             Finding::Unhealthy(why) => {
-                log::debug!("route {route}: target {url} is not healthy: {why}");
+                log::debug!("route {route}: target {url} is not healthy: GET {path}: {why}");
                 let change = self.state.probe_failed(now, health);
                 if let Some(Change::Out(_)) = change {
-                    log::warn!("route {route}: the last probe of target {url}: {why}");
+                    log::warn!("route {route}: the last probe of target {url}, GET {path}: {why}");
                 }
                 change
             }

@@ -195,6 +195,36 @@ fn r13_r14_interim_and_switch() {
 }
 
 #[test]
+fn r14_a_101_switches_within_what_was_asked() {
+    let upgrade = Asked {
+        head: false,
+        upgrade: true,
+    };
+    for (asked, named, within) in [
+        ("websocket", "Upgrade: websocket\r\n", true),
+        ("websocket", "upgrade: WebSocket\r\n", true),
+        ("irc/6.9, RTA/x11 ,websocket,", "Upgrade: rta/X11\r\n", true),
+        ("a, b, c", "Upgrade: c, a\r\n", true),
+        ("a, b, c", "Upgrade: c\r\nUpgrade: a\r\n", true),
+        ("a, b, c", "Upgrade: c, d\r\n", false),
+        ("a, b, c", "Upgrade: c\r\nUpgrade: d\r\n", false),
+        ("irc/6.9", "Upgrade: irc/6.8\r\n", false),
+        ("websocket", "Upgrade: h2c\r\n", false),
+        ("websocket", "Upgrade: web\r\n", false),
+        ("websocket", "Upgrade: \r\n", false),
+        ("websocket", "Upgrade: ,\r\n", false),
+        ("websocket", "Connection: Upgrade\r\n", false),
+        ("", "Upgrade: websocket\r\n", false),
+    ] {
+        let head = format!("HTTP/1.1 101 X\r\n{named}\r\n");
+        let mut slots = field_slots::<8>();
+        let head = response::parse(head.as_bytes(), upgrade, &mut slots).unwrap();
+        let told = head.switches_within(asked.as_bytes());
+        assert_eq!(told, within, "{asked}: {named}");
+    }
+}
+
+#[test]
 fn r15_event_streams() {
     for (fields, stream) in [
         ("Content-Type: text/event-stream\r\n", true),

@@ -49,6 +49,8 @@ impl Transaction {
         } else if let Some((reason, observed)) = self.reading.overdue(now) {
             self.client_too_slow = true;
             self.observed = observed;
+            self.shortfall = (reason == Reason::ReadTimeout)
+                .then(|| self.reading.shortfall(self.facts.outstanding));
             self.answer(now, reason, out);
         } else if due(self.tunnel_idle_at) {
             self.note_time(now, self.tunnel_idle_at, limits.upgrade_idle_timeout);

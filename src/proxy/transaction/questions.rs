@@ -2,6 +2,7 @@
 
 use super::{Download, Transaction, Upload, DRAIN_MOST};
 use crate::http::Reason;
+use crate::proxy::window::Shortfall;
 
 impl Transaction {
     /// Where the upload is.
@@ -99,6 +100,13 @@ impl Transaction {
     #[must_use]
     pub fn observed(&self) -> u64 {
         self.observed
+    }
+
+    /// What came in the window of the body that ended too soon, where [`Reason::ReadTimeout`] is the
+    /// cause of the end.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<Shortfall> {
+        self.shortfall
     }
 
     /// Whether [`Order::Finish`](super::Order::Finish) has been given.

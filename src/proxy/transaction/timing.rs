@@ -667,3 +667,29 @@ fn what_was_observed_is_told() {
     let body = Life::sent(post(1 << 20), rate).at(0, AWAIT_CLIENT);
     assert_eq!(late(body.body(1_000, 1_500), 2_000), 750);
 }
+
+/// A window that ends without its quota tells how much of it there was; no other deadline does.
+#[test]
+fn i18_what_came_in_the_window_is_told() {
+    let short = |life: Life, millis: u64| {
+        let life = life.at(millis, Input::Tick);
+        let told = life.transaction.shortfall();
+        told.map(|short| (short.moved, short.needed))
+    };
+    let begun = |outstanding| Life::sent(post(outstanding), limits()).at(0, AWAIT_CLIENT);
+    let drip = begun(1 << 20).body(1_000, 1_024).body(2_000, 1_000);
+    assert_eq!(short(drip, 6_000), Some((1_000, 1_024)));
+    assert_eq!(short(begun(1 << 20), 5_000), Some((0, 1_024)));
+    assert_eq!(short(begun(100).body(1_000, 10), 5_000), Some((10, 100)));
+    assert_eq!(
+        short(begun(u64::MAX).body(1_000, 10), 5_000),
+        Some((10, 1_024))
+    );
+    let total = Limits {
+        body_timeout: SECOND,
+        ..limits()
+    };
+    let late = Life::sent(post(1 << 20), total).at(0, AWAIT_CLIENT);
+    assert_eq!(short(late, 1_000), None);
+    assert_eq!(short(Life::new(get(), limits()), 10_000), None);
+}

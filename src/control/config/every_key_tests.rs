@@ -1,31 +1,9 @@
-//! Settings that are read and checked but have no effect yet. The one list of them: whoever makes
-//! a setting work deletes it here. `toron check` and `toron serve` warn about each that is written.
+//! Every key of both files at once.
 
-/// `section.key`, or `section.key=value` where only that value has no effect yet.
-const NOT_IN_EFFECT: &[&str] = &[];
+use super::load_texts;
+use crate::control::resolve::Endpoints;
 
-/// How a warning about one of them ends.
-pub const NOT_YET: &str = "is not in effect yet";
-
-/// All of them, in the order of the files.
-#[must_use]
-pub fn not_in_effect() -> &'static [&'static str] {
-    NOT_IN_EFFECT
-}
-
-/// Whether `section.key` (or `section.key=value`) has no effect yet.
-#[must_use]
-pub fn is_pending(name: &str) -> bool {
-    NOT_IN_EFFECT.contains(&name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::control::config::load_texts;
-    use crate::control::resolve::Endpoints;
-
-    const EVERY_KEY: &str = "\
+const EVERY_KEY: &str = "\
 server:
   port: 0
   listen: [127.0.0.1]
@@ -99,7 +77,7 @@ logging:
   error_log: error.log
 ";
 
-    const EVERY_ROUTE_KEY: &str = "\
+const EVERY_ROUTE_KEY: &str = "\
 routes:
   - &full
     type: upstream
@@ -144,23 +122,12 @@ routes:
   - {prefix: /c, status: 200, headers: {X-A: b}, body: text}
 ";
 
-    #[test]
-    fn every_key_is_read_and_every_pending_one_is_said() {
-        let made = load_texts(EVERY_KEY, Some(EVERY_ROUTE_KEY), &mut Endpoints::default());
-        let warnings = match made {
-            Ok(loaded) => loaded.warnings,
-            Err(rejected) => unreachable!("{:?}", rejected.faults),
-        };
-        for name in NOT_IN_EFFECT {
-            let said = format!("{} is not in effect yet", name.replace('=', ": "));
-            assert!(
-                warnings.iter().any(|w| w.message == said),
-                "{said}: {warnings:?}"
-            );
-        }
-        let rest = warnings
-            .iter()
-            .filter(|w| !w.message.ends_with("is not in effect yet"));
-        assert_eq!(rest.count(), 0, "{warnings:?}");
-    }
+#[test]
+fn every_key_is_read_without_a_fault_or_a_warning() {
+    let made = load_texts(EVERY_KEY, Some(EVERY_ROUTE_KEY), &mut Endpoints::default());
+    let warnings = match made {
+        Ok(loaded) => loaded.warnings,
+        Err(rejected) => unreachable!("{:?}", rejected.faults),
+    };
+    assert_eq!(warnings, []);
 }
