@@ -2,7 +2,7 @@
 //! harm.
 //!
 //! ```text
-//!   attackers (threads at nice 19), 127.0.x.y ──▶
+//!   attackers (lowest priority), 127.0.x.y ──▶
 //!   bystanders, 127.0.77.1 or behind a proxy ───▶ toron ──▶ toron upstream
 //!   the test: /metrics, /internal/api ──────────▶
 //! ```
@@ -21,6 +21,8 @@ mod support;
 mod attackers;
 #[path = "drills/bystander.rs"]
 mod bystander;
+#[path = "drills/priority.rs"]
+mod priority;
 #[path = "drills/scene.rs"]
 mod scene;
 #[path = "drills/wire.rs"]

@@ -1,5 +1,4 @@
-//! Attackers: threads at the lowest priority (a nice value belongs to a thread on Linux, see
-//! setpriority(2)), since they share two cores with what is measured; on a network they would not.
+//! Attackers: threads at the lowest priority.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,12 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::setpriority_process;
-
+use crate::priority;
 use crate::wire::{Seen, Wire};
 
-/// The lowest.
-const PRIORITY: i32 = 19;
 /// Between two looks at connections that are held.
 const ROUND: Duration = Duration::from_millis(100);
 /// Rounds before an attacker who was refused comes back.
@@ -95,7 +91,7 @@ impl Attackers {
         let begin = |attack: A| {
             let front = front.clone();
             std::thread::spawn(move || {
-                setpriority_process(None, PRIORITY).expect("lower the priority");
+                priority::of_attackers();
                 attack(&front);
             })
         };

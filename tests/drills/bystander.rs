@@ -7,15 +7,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::setpriority_process;
-
 use crate::attackers::request;
+use crate::priority;
 use crate::wire::{Seen, Wire};
 
 /// 40 requests a second: well within the default limits.
 const PACE: Duration = Duration::from_millis(25);
-/// A nice value; the origin has it as well.
-pub const PRIORITY: i32 = -10;
 /// Requests on one connection.
 const KEPT_FOR: usize = 10;
 
@@ -50,9 +47,7 @@ impl Bystander {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, request) = (Arc::clone(&stop), request(fields));
         let thread = std::thread::spawn(move || {
-            // It stands for another machine: what it waits for is to be toron, not a processor. Only
-            // root may ask for that; for others the times are longer by a time slice.
-            let _ = setpriority_process(None, PRIORITY);
+            priority::of_bystanders();
             let mut times = Vec::new();
             let mut wire = None;
             while !stopped.load(Ordering::Relaxed) {

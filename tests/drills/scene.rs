@@ -2,13 +2,13 @@
 //! about the attack afterwards.
 
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::attackers::Met;
-use crate::bystander::{self, Bystander, Times};
+use crate::bystander::{Bystander, Times};
+use crate::priority;
 use crate::support::client::Client;
 use crate::support::metrics::{fetch, Format};
 use crate::support::process::{OnDrop, Process};
@@ -75,10 +75,7 @@ impl Scene {
         harmless: &[Harmless],
     ) -> Scene {
         raise_descriptor_limit();
-        // Runs at the usual priority, with a word about it, for who may not raise it.
-        let mut command = Command::new("nice");
-        command.args(["-n", &bystander::PRIORITY.to_string()]);
-        command.arg(env!("CARGO_BIN_EXE_toron"));
+        let mut command = priority::elsewhere(env!("CARGO_BIN_EXE_toron"));
         command.args(["upstream", "--listen", "127.0.0.1:0"]);
         command.env("RUST_LOG", "info");
         let origin = Process::spawn(command, "the origin", OnDrop::Kill);
