@@ -17,7 +17,24 @@ const RESIDENT: &str = "VmRSS:";
 const IDLE: usize = 4000;
 const STALLED: usize = 200;
 
-pub(super) fn memory(_: &Options) -> Result<Table, String> {
+/// One round of [`memory`], for a process that has just started.
+fn weigh(peer: &Peer, table: &mut Table) -> Result<(), String> {
+    let whole = bytes_of(peer.pid(), RESIDENT) as f64 / 1048576.0;
+    table.add(peer.name, "whole", whole);
+    eprintln!("  {}", peer.name);
+    // Whatever is made once is made now.
+    drop(load::idle(peer.addr, 500)?);
+    std::thread::sleep(Duration::from_millis(500));
+    let before = bytes_of(peer.pid(), ANONYMOUS);
+    let held = load::idle(peer.addr, IDLE)?;
+    let with = bytes_of(peer.pid(), ANONYMOUS);
+    drop(held);
+    table.add(peer.name, "idle", grown(before, with) / IDLE as f64);
+    table.add(peer.name, "active", stalled(peer)?);
+    Ok(())
+}
+
+pub(super) fn memory(options: &Options) -> Result<Table, String> {
     let columns = [
         Column {
             key: "idle",
@@ -41,24 +58,11 @@ pub(super) fn memory(_: &Options) -> Result<Table, String> {
     );
     let mut table = Table::new("memory", title, &columns);
     let origin = origin(Core::Any)?;
-    for kind in proxies() {
-        let peers = start_all(&[kind], Core::Any, origin.addr)?;
-        let peer = peers.first().ok_or("nobody started")?;
-        table.add(
-            peer.name,
-            "whole",
-            bytes_of(peer.pid(), RESIDENT) as f64 / 1048576.0,
-        );
-        eprintln!("  {}", peer.name);
-        // Whatever is made once is made now.
-        drop(load::idle(peer.addr, 500)?);
-        std::thread::sleep(Duration::from_millis(500));
-        let before = bytes_of(peer.pid(), ANONYMOUS);
-        let held = load::idle(peer.addr, IDLE)?;
-        let with = bytes_of(peer.pid(), ANONYMOUS);
-        drop(held);
-        table.add(peer.name, "idle", grown(before, with) / IDLE as f64);
-        table.add(peer.name, "active", stalled(peer)?);
+    for _ in 0..options.rounds {
+        for kind in proxies() {
+            let peers = start_all(&[kind], Core::Any, origin.addr)?;
+            weigh(peers.first().ok_or("nobody started")?, &mut table)?;
+        }
     }
     for name in [URING, EPOLL] {
         table.goal(
