@@ -88,6 +88,9 @@ fn settings(engine: Engine) -> Settings {
     let mut settings = Settings::new(engine, vec![legacy, Route::new("/fast", &fast())]);
     settings.worker_pool_size = 128;
     settings.admin_key = Some(ADMIN_KEY.into());
+    // A probe that the machine does not let run for half a minute, as 300 clients on two cores have
+    // made it (the kernel then tells of stalled workqueues), is not to be closed as idle.
+    settings.server.push(("idle_timeout", "600s".into()));
     settings
 }
 
