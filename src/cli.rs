@@ -94,10 +94,7 @@ fn read(mut parser: Parser) -> Result<Command, lexopt::Error> {
                 if word == "help" {
                     return help(&mut parser);
                 }
-                if Page::of(&word).is_none() {
-                    let hint = allowed(&word, &commands());
-                    return Err(format!("unknown command \"{word}\" {hint}").into());
-                }
+                page_of(&word)?;
                 if word == "tune" {
                     let alone = !check && !strict && listen.is_empty() && origin == defaults;
                     return tune(&mut parser, files, alone);
@@ -150,13 +147,15 @@ fn help(parser: &mut Parser) -> Result<Command, lexopt::Error> {
         Some(Arg::Value(word)) => word.string()?,
         Some(argument) => return Err(argument.unexpected()),
     };
-    match Page::of(&word) {
-        Some(page) => Ok(Command::Help(page)),
-        None => {
-            let hint = allowed(&word, &commands());
-            Err(format!("unknown command \"{word}\" {hint}").into())
-        }
-    }
+    page_of(&word).map(Command::Help)
+}
+
+/// The page of a command; an error where there is no such command.
+fn page_of(word: &str) -> Result<Page, lexopt::Error> {
+    Page::of(word).ok_or_else(|| {
+        let hint = allowed(word, &commands());
+        format!("unknown command \"{word}\" {hint}").into()
+    })
 }
 
 /// As in `server.listen`; the port of an address alone is that of the default.

@@ -5,7 +5,7 @@ use toron_reactor::{Buf, Engine, Op, Outcome};
 use super::body::{self, Chunked, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Phase, Session, Tag};
-use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
+use super::splice::{self, Round, SPLICE_ROUNDS};
 use super::state::{Download, Exchange, Mark};
 use super::Kit;
 use crate::http::reply::Promised;
@@ -317,14 +317,8 @@ impl<E: Engine> Kit<'_, '_, E> {
             self.step(session, Input::DownloadDone { surplus });
             return;
         }
-        let wants_splice = match download.source {
-            Source::Length(n) => {
-                download.pipe.is_some()
-                    || (n >= SPLICE_MIN && !download.copies && download.mark != Mark::Passing)
-            }
-            Source::None | Source::Chunked(_) | Source::UntilClose => false,
-        };
-        if wants_splice {
+        let is_copied = download.copies || download.mark == Mark::Passing;
+        if splice::is_due(&download.source, download.pipe.is_some(), is_copied) {
             return self.download_splice(session);
         }
         self.upstream_receive(session);

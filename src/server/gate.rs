@@ -216,12 +216,11 @@ impl<E: Engine> Kit<'_, '_, E> {
         if let Some(cause) = blocked {
             self.core.cells.slowness_blocks.add(1);
             let client = session.client.address;
-            let done = if rules.mode == Mode::Observe {
-                "would be blocked"
-            } else {
-                "blocked"
+            let would = match rules.mode {
+                Mode::Enforce => "",
+                Mode::Observe => "would be ",
             };
-            tell_block(client, done, &cause, "slowness");
+            tell_block(client, would, &cause, "slowness");
         }
     }
 
@@ -239,7 +238,7 @@ impl<E: Engine> Kit<'_, '_, E> {
             }
         };
         if cause.reason == Reason::AutoBlocked {
-            return tell_block(client, &format!("{would}blocked"), &cause, "its rate");
+            return tell_block(client, would, &cause, "its rate");
         }
         let Some(left_out) = self.core.firewall_gate.pass(self.cx.now) else {
             return;
@@ -266,11 +265,11 @@ fn why(cause: &Cause, settings: &Settings) -> String {
 }
 
 /// An operator who looks for the begin of a block must find it, whatever else is refused.
-fn tell_block(client: IpAddr, done: &str, cause: &Cause, last_for: &str) {
+fn tell_block(client: IpAddr, would: &str, cause: &Cause, last_for: &str) {
     let length = cause.retry_after.unwrap_or_default();
     let observed = cause.observed;
     log::info!(
-        "{client}: {done} for {length}s after {observed} violations, the last for {last_for} \
+        "{client}: {would}blocked for {length}s after {observed} violations, the last for {last_for} \
          (firewall.auto_block_threshold is {})",
         cause.limit
     );

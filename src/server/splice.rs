@@ -45,6 +45,15 @@ pub(crate) enum Round {
     SinkFailed,
 }
 
+/// Whether the body moves by splice now: what is in a pipe must, more may where it pays and is not to
+/// be copied.
+pub(crate) fn is_due(body: &Source, has_pipe: bool, is_copied: bool) -> bool {
+    match body {
+        Source::Length(n) => has_pipe || (*n >= SPLICE_MIN && !is_copied),
+        Source::None | Source::Chunked(_) | Source::UntilClose => false,
+    }
+}
+
 /// Empties the pipe into `to` if it holds something, else fills it from `from` with what is still to
 /// come of the body.
 pub(crate) fn round<E: Engine>(

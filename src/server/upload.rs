@@ -8,7 +8,7 @@ use toron_reactor::{Buf, Engine, Op, Outcome};
 use super::body::{self, Framing, Portion, Source};
 use super::lane::Lane;
 use super::session::{Phase, Session};
-use super::splice::{self, Round, SPLICE_MIN, SPLICE_ROUNDS};
+use super::splice::{self, Round, SPLICE_ROUNDS};
 use super::state::{Mark, Upload};
 use super::Kit;
 use crate::http::Reason;
@@ -43,15 +43,9 @@ impl<E: Engine> Kit<'_, '_, E> {
                 return self.upload_received(session, input);
             }
         }
-        let wants_splice = match exchange.upload.source {
-            Source::Length(n) => {
-                let upload = &exchange.upload;
-                upload.pipe.is_some()
-                    || (n >= SPLICE_MIN && !upload.copies && upload.mark != Mark::Passing)
-            }
-            Source::None | Source::Chunked(_) | Source::UntilClose => false,
-        };
-        if wants_splice {
+        let upload = &exchange.upload;
+        let is_copied = upload.copies || upload.mark == Mark::Passing;
+        if splice::is_due(&upload.source, upload.pipe.is_some(), is_copied) {
             return self.upload_splice(session);
         }
         self.receive(session);
